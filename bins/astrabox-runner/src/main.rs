@@ -1,0 +1,3 @@
+//! The process that holds one sandbox.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The AstraBox command line.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The AstraBox server and its egress role.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Links the adapters that ship with AstraBox, one feature each.

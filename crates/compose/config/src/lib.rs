@@ -1,0 +1,1 @@
+//! Configuration layers: defaults, file, environment, command line.

@@ -1,0 +1,1 @@
+//! Composes configuration and registries into a running App.

@@ -1,0 +1,1 @@
+//! The conformance suites that every engine and provider must pass, as a library.

@@ -1,0 +1,1 @@
+//! The egress proxy: decides each connection that leaves a sandbox.

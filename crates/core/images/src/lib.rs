@@ -1,0 +1,1 @@
+//! Builds, lists and removes engine images from the recipes of the linked engines.

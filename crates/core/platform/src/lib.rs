@@ -1,0 +1,1 @@
+//! The manager: sessions, turns, journal and recovery behind one type, Platform.

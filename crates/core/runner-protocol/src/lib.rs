@@ -1,0 +1,1 @@
+//! Wire types and client of the runner that holds one sandbox.

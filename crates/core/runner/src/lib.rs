@@ -1,0 +1,1 @@
+//! The runner: makes one sandbox, holds its processes, their stdio offsets and spools.

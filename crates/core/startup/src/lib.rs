@@ -1,0 +1,1 @@
+//! The one startup line from a session to a running engine, over the EnginePlatform contract.

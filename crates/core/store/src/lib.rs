@@ -1,0 +1,1 @@
+//! The durable state: the only crate that speaks SQL.

@@ -1,0 +1,1 @@
+//! Generated types and descriptor set of the public gRPC API.

@@ -1,0 +1,1 @@
+//! The Codex engine: drives codex app-server over JSON-RPC.

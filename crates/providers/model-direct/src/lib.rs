@@ -1,0 +1,1 @@
+//! The direct model endpoint provider: one configured base URL and model list.

@@ -1,0 +1,1 @@
+//! The local sandbox provider: one astrabox-runner per sandbox on this host.

@@ -1,0 +1,1 @@
+//! A registry of named constructors, filled at link time or by hand.

@@ -1,0 +1,1 @@
+//! The contract of an identity provider: who the caller of an operation is.

@@ -1,0 +1,1 @@
+//! The contract of a model endpoint provider.

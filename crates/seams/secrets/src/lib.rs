@@ -1,0 +1,1 @@
+//! The contract of a secret store: write-only values with authenticated encryption.
