@@ -1,1 +1,37 @@
 //! Ids, resources, journal events, state tables and error kinds that every crate shares.
+//!
+//! Invariant: knows no runtime, no I/O, no wire format and no database; everything here is plain data.
+
+mod content;
+mod error;
+mod event;
+mod id;
+mod interaction;
+mod json;
+mod reason;
+mod resource;
+mod session_state;
+
+pub use content::{ContentPart, ImageMediaType, MAX_INPUT_BYTES};
+pub use error::{SeamError, SeamErrorKind};
+pub use event::{
+    ChildRun, ChildRunId, ChildRunState, Delta, DeltaChannel, EventPayload, FileChangeKind,
+    JournalEvent, MessageKind, TurnFailure, TurnOrigin, TurnOutcome, Usage,
+};
+pub use id::{
+    AgentId, AssignmentId, CredentialId, EnvironmentId, EventId, InputId, InteractionId,
+    ParseIdError, SandboxId, SessionId, TurnId, VaultId, VolumeId,
+};
+pub use interaction::{
+    Choice, Interaction, InteractionAnswer, InteractionState, Presentation, Question,
+};
+pub use json::Json;
+pub use reason::{ErrorKind, ErrorReason};
+pub use resource::{
+    AgentSpec, Agent, Environment, EnvironmentSpec, Networking, PermissionLevel, ResourceLimits,
+    Session, SessionKind,
+};
+pub use session_state::{SessionState, TRANSITIONS, may_go};
+
+/// A point in time, UTC, with nanosecond resolution.
+pub use jiff::Timestamp;
