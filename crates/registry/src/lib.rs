@@ -24,7 +24,9 @@ pub trait Registration: Copy + 'static {
 
 /// Two adapters claim one name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("two {seam} registrations are called `{name}` (crates {first} and {second}): remove or rename one")]
+#[error(
+    "two {seam} registrations are called `{name}` (crates {first} and {second}): remove or rename one"
+)]
 pub struct DuplicateName {
     seam: &'static str,
     name: &'static str,
@@ -42,7 +44,9 @@ impl<R: Registration> Registry<R> {
     /// A registry with nothing in it: the explicit path, for embedders and tests.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { entries: BTreeMap::new() }
+        Self {
+            entries: BTreeMap::new(),
+        }
     }
 
     /// Everything that is linked into this program.
@@ -53,7 +57,9 @@ impl<R: Registration> Registry<R> {
     where
         R: inventory::Collect,
     {
-        inventory::iter::<R>.into_iter().try_fold(Self::empty(), |registry, entry| registry.with(*entry))
+        inventory::iter::<R>
+            .into_iter()
+            .try_fold(Self::empty(), |registry, entry| registry.with(*entry))
     }
 
     /// Adds one registration.

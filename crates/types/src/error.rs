@@ -31,7 +31,13 @@ impl<K: SeamErrorKind> SeamError<K> {
     /// An error of `kind` in `operation`; `context` names the thing and the remedy.
     #[must_use]
     pub fn new(kind: K, operation: &'static str, context: impl Into<String>) -> Self {
-        Self { kind, retryable: kind.retryable(), operation, context: context.into(), source: None }
+        Self {
+            kind,
+            retryable: kind.retryable(),
+            operation,
+            context: context.into(),
+            source: None,
+        }
     }
 
     /// Adds what caused it.
@@ -85,6 +91,8 @@ impl<K: SeamErrorKind> fmt::Display for SeamError<K> {
 
 impl<K: SeamErrorKind> StdError for SeamError<K> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
+        self.source
+            .as_ref()
+            .map(|source| source.as_ref() as &(dyn StdError + 'static))
     }
 }

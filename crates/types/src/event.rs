@@ -339,6 +339,9 @@ mod tests {
         };
         let text = serde_json::to_string(&payload).expect("a payload is JSON");
         assert!(text.contains(native), "{text}");
-        assert_eq!(serde_json::from_str::<EventPayload>(&text).expect("it reads back"), payload);
+        assert_eq!(
+            serde_json::from_str::<EventPayload>(&text).expect("it reads back"),
+            payload
+        );
     }
 }

@@ -17,7 +17,10 @@ pub struct ParseIdError {
 
 fn parse(text: &str, kind: &'static str, prefix: &'static str) -> Result<Uuid, ParseIdError> {
     let digits = text.strip_prefix(prefix).filter(|digits| {
-        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        digits.len() == 32
+            && digits
+                .bytes()
+                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     });
     digits
         .and_then(|digits| Uuid::try_parse(digits).ok())
@@ -148,7 +151,10 @@ impl AssignmentId {
         let text = text.into();
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
         if text.is_empty() || text.len() > 128 || !text.bytes().all(plain) {
-            return Err(ParseIdError { kind: "an assignment", prefix: "" });
+            return Err(ParseIdError {
+                kind: "an assignment",
+                prefix: "",
+            });
         }
         Ok(Self(text))
     }
@@ -209,7 +215,10 @@ mod tests {
         let id = EventId::derived(base, &["turn", "item"]);
         assert_eq!(id, EventId::derived(base, &["turn", "item"]));
         assert_ne!(id, EventId::derived(base, &["turni", "tem"]));
-        assert_ne!(id, EventId::derived(SessionId::new().uuid(), &["turn", "item"]));
+        assert_ne!(
+            id,
+            EventId::derived(SessionId::new().uuid(), &["turn", "item"])
+        );
         assert_eq!(id.uuid().get_version_num(), 7);
         assert_eq!(id.to_string().parse::<EventId>(), Ok(id));
     }

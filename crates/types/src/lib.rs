@@ -28,7 +28,7 @@ pub use interaction::{
 pub use json::Json;
 pub use reason::{ErrorKind, ErrorReason};
 pub use resource::{
-    AgentSpec, Agent, Environment, EnvironmentSpec, Networking, PermissionLevel, ResourceLimits,
+    Agent, AgentSpec, Environment, EnvironmentSpec, Networking, PermissionLevel, ResourceLimits,
     Session, SessionKind,
 };
 pub use session_state::{SessionState, TRANSITIONS, may_go};

@@ -147,10 +147,16 @@ mod tests {
 
     #[test]
     fn codes_are_unique_and_in_one_form() {
-        let codes: BTreeSet<_> = ErrorReason::ALL.iter().map(|reason| reason.code()).collect();
+        let codes: BTreeSet<_> = ErrorReason::ALL
+            .iter()
+            .map(|reason| reason.code())
+            .collect();
         assert_eq!(codes.len(), ErrorReason::ALL.len());
         for code in codes {
-            assert!(code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'), "{code}");
+            assert!(
+                code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'),
+                "{code}"
+            );
         }
     }
 }

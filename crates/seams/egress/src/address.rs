@@ -27,7 +27,11 @@ pub fn classify(address: IpAddr) -> AddressClass {
         IpAddr::V4(v4) => special_v4(v4),
         IpAddr::V6(v6) => special_v6(v6),
     };
-    if special { AddressClass::Special } else { AddressClass::Public }
+    if special {
+        AddressClass::Special
+    } else {
+        AddressClass::Public
+    }
 }
 
 /// Whether the address is a known metadata service.
@@ -35,7 +39,13 @@ pub fn classify(address: IpAddr) -> AddressClass {
 pub fn is_metadata(address: IpAddr) -> bool {
     match embedded_v4(address).map_or(address, IpAddr::V4) {
         IpAddr::V4(v4) => {
-            matches!(v4.octets(), [169, 254, 169, 254] | [169, 254, 170, 2] | [169, 254, 170, 23] | [100, 100, 100, 200])
+            matches!(
+                v4.octets(),
+                [169, 254, 169, 254]
+                    | [169, 254, 170, 2]
+                    | [169, 254, 170, 23]
+                    | [100, 100, 100, 200]
+            )
         }
         IpAddr::V6(v6) => {
             v6 == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
@@ -108,7 +118,9 @@ impl AddressRange {
                 u32::from(base) & mask == u32::from(address) & mask
             }
             (IpAddr::V6(base), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.bits))
+                    .unwrap_or(0);
                 u128::from(base) & mask == u128::from(address) & mask
             }
             _ => false,
@@ -124,13 +136,19 @@ impl FromStr for AddressRange {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let base: IpAddr = address.parse().map_err(|_| format!("`{text}` is not an address or a range"))?;
+        let base: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{text}` is not an address or a range"))?;
         let most = if base.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
             Some(bits) => match bits.parse::<u8>() {
                 Ok(bits) if bits <= most => bits,
-                _ => return Err(format!("`{text}`: the prefix length is a number from 0 to {most}")),
+                _ => {
+                    return Err(format!(
+                        "`{text}`: the prefix length is a number from 0 to {most}"
+                    ));
+                }
             },
         };
         Ok(Self { base, bits })
@@ -165,22 +183,63 @@ mod tests {
             "100.100.100.200",
             "fd00:ec2::254",
         ] {
-            assert_eq!(classify(text.parse().expect(text)), AddressClass::Metadata, "{text}");
+            assert_eq!(
+                classify(text.parse().expect(text)),
+                AddressClass::Metadata,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn eg6_special_addresses_are_known() {
         for text in [
-            "127.0.0.1", "127.255.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.0.1", "169.254.0.1",
-            "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1", "240.0.0.1", "::1",
-            "::", "fe80::1", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
-            "::7f00:1", "2001:db8::1", "64:ff9b:1::a00:1",
+            "127.0.0.1",
+            "127.255.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.0.1",
+            "169.254.0.1",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "192.0.2.1",
+            "240.0.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "::7f00:1",
+            "2001:db8::1",
+            "64:ff9b:1::a00:1",
         ] {
-            assert_eq!(classify(text.parse().expect(text)), AddressClass::Special, "{text}");
+            assert_eq!(
+                classify(text.parse().expect(text)),
+                AddressClass::Special,
+                "{text}"
+            );
         }
-        for text in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101", "192.0.1.1"] {
-            assert_eq!(classify(text.parse().expect(text)), AddressClass::Public, "{text}");
+        for text in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "64:ff9b::101:101",
+            "192.0.1.1",
+        ] {
+            assert_eq!(
+                classify(text.parse().expect(text)),
+                AddressClass::Public,
+                "{text}"
+            );
         }
     }
 
@@ -197,7 +256,11 @@ mod tests {
             ("::/0", "10.0.0.1", false),
         ] {
             let range: AddressRange = range.parse().expect(range);
-            assert_eq!(range.contains(address.parse().expect(address)), wanted, "{range:?} {address}");
+            assert_eq!(
+                range.contains(address.parse().expect(address)),
+                wanted,
+                "{range:?} {address}"
+            );
         }
         for wrong in ["", "10.0.0.0/33", "10.0.0/8", "a/8", "::/129", "10.0.0.0/"] {
             assert!(wrong.parse::<AddressRange>().is_err(), "{wrong}");

@@ -21,7 +21,11 @@ pub struct CredentialPlan {
 impl CredentialPlan {
     /// Every grant, whatever its purpose.
     pub fn grants(&self) -> impl Iterator<Item = &CredentialGrant> {
-        self.model.iter().chain(&self.environment).chain(&self.mcp).chain(&self.http_basic)
+        self.model
+            .iter()
+            .chain(&self.environment)
+            .chain(&self.mcp)
+            .chain(&self.http_basic)
     }
 }
 

@@ -67,8 +67,13 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         if label.len() > 63 {
             return Err("it has a label of more than 63 bytes");
         }
-        if !label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-            return Err("only letters, digits, `-` and `_` are allowed (write other scripts as xn--)");
+        if !label
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        {
+            return Err(
+                "only letters, digits, `-` and `_` are allowed (write other scripts as xn--)",
+            );
         }
         if label.starts_with('-') || label.ends_with('-') {
             return Err("a label begins or ends with `-`");
@@ -127,7 +132,11 @@ impl HostPattern {
     /// A pattern for exactly one host and port.
     #[must_use]
     pub fn exact(host: Host, port: u16) -> Self {
-        Self { host, subdomains: false, port: Some(port) }
+        Self {
+            host,
+            subdomains: false,
+            port: Some(port),
+        }
     }
 
     /// Whether the pattern means this host and port (EG2, EG3, EG4).
@@ -155,13 +164,18 @@ impl FromStr for HostPattern {
     type Err = InvalidPattern;
 
     fn from_str(text: &str) -> Result<Self, InvalidPattern> {
-        let invalid = |why: &str| InvalidPattern { pattern: text.to_owned(), why: why.to_owned() };
+        let invalid = |why: &str| InvalidPattern {
+            pattern: text.to_owned(),
+            why: why.to_owned(),
+        };
         let (host, port) = split_port(text).map_err(invalid)?;
         let (host, subdomains) = match host.strip_prefix("*.") {
             Some(rest) => (rest, true),
             None => (host, false),
         };
-        let host: Host = host.parse().map_err(|error: InvalidHost| invalid(error.why))?;
+        let host: Host = host
+            .parse()
+            .map_err(|error: InvalidHost| invalid(error.why))?;
         if subdomains {
             match &host {
                 Host::Address(_) => return Err(invalid("an address has no subdomains")),
@@ -171,7 +185,11 @@ impl FromStr for HostPattern {
                 Host::Name(_) => {}
             }
         }
-        Ok(Self { host, subdomains, port })
+        Ok(Self {
+            host,
+            subdomains,
+            port,
+        })
     }
 }
 
@@ -184,9 +202,12 @@ pub(crate) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str
         Some(end) => text[end..].find(':').map(|at| end + at),
         None => text.find(':'),
     };
-    let Some(colon) = colon else { return Ok((text, None)) };
+    let Some(colon) = colon else {
+        return Ok((text, None));
+    };
     let (host, port) = (&text[..colon], &text[colon + 1..]);
-    let plain = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !port.starts_with('0');
+    let plain =
+        !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !port.starts_with('0');
     match port.parse::<u16>() {
         Ok(port) if plain => Ok((host, Some(port))),
         _ => Err("the port is a decimal number from 1 to 65535"),
@@ -241,10 +262,36 @@ mod tests {
     #[test]
     fn b_ambiguous_hosts_are_refused() {
         for text in [
-            "", ".", "a..b", ".a", "a.b..", "a b", "a\tb", "a\0b", "a\r\nb", "a%2eb", "a%00", "good.com\\@evil",
-            "api.good.com@evil.com", "good.com/x", "good.com#x", "bücher.example", "a\u{3002}b", "2130706433",
-            "0177.0.0.1", "0x7f.1", "0x7f000001", "127.1", "fe80::1%eth0", "[fe80::1%eth0]", "[::1", "::1]",
-            "-a.com", "a-.com", "*.a.com", "*",
+            "",
+            ".",
+            "a..b",
+            ".a",
+            "a.b..",
+            "a b",
+            "a\tb",
+            "a\0b",
+            "a\r\nb",
+            "a%2eb",
+            "a%00",
+            "good.com\\@evil",
+            "api.good.com@evil.com",
+            "good.com/x",
+            "good.com#x",
+            "bücher.example",
+            "a\u{3002}b",
+            "2130706433",
+            "0177.0.0.1",
+            "0x7f.1",
+            "0x7f000001",
+            "127.1",
+            "fe80::1%eth0",
+            "[fe80::1%eth0]",
+            "[::1",
+            "::1]",
+            "-a.com",
+            "a-.com",
+            "*.a.com",
+            "*",
         ] {
             assert!(text.parse::<Host>().is_err(), "{text:?}");
         }
@@ -273,15 +320,33 @@ mod tests {
         for (pattern, host, port, wanted) in cases {
             let pattern: HostPattern = pattern.parse().expect(pattern);
             let host: Host = host.parse().expect(host);
-            assert_eq!(pattern.matches(&host, port), wanted, "{pattern} against {host}:{port}");
+            assert_eq!(
+                pattern.matches(&host, port),
+                wanted,
+                "{pattern} against {host}:{port}"
+            );
         }
     }
 
     #[test]
     fn b7_b8_bad_patterns_are_refused() {
         for text in [
-            "", "*", "*.com", "api.*.com", "*a.com", "*.*.com", "*.127.0.0.1", "a.com:", "a.com:0", "a.com:65536",
-            "a.com:+443", "a.com:0443", "a.com:44 3", "https://a.com", "a.com/x", "u@a.com",
+            "",
+            "*",
+            "*.com",
+            "api.*.com",
+            "*a.com",
+            "*.*.com",
+            "*.127.0.0.1",
+            "a.com:",
+            "a.com:0",
+            "a.com:65536",
+            "a.com:+443",
+            "a.com:0443",
+            "a.com:44 3",
+            "https://a.com",
+            "a.com/x",
+            "u@a.com",
         ] {
             assert!(text.parse::<HostPattern>().is_err(), "{text:?}");
         }

@@ -21,4 +21,4 @@ mod policy;
 pub use address::{AddressClass, AddressRange, classify, is_metadata};
 pub use credential::{CredentialGrant, CredentialPlan};
 pub use host::{Host, HostPattern, InvalidHost, InvalidPattern};
-pub use policy::{Decision, Destination, DenyReason, EgressPolicy, Scheme};
+pub use policy::{Decision, DenyReason, Destination, EgressPolicy, Scheme};

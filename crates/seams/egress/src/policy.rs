@@ -29,17 +29,26 @@ impl EgressPolicy {
         {
             return Decision::Deny(DenyReason::Metadata);
         }
-        let named = self.allowed.iter().any(|pattern| pattern.matches(&destination.host, destination.port));
+        let named = self
+            .allowed
+            .iter()
+            .any(|pattern| pattern.matches(&destination.host, destination.port));
         let open = self.unrestricted && matches!(destination.port, 80 | 443);
-        if named || open { Decision::Allow } else { Decision::Deny(DenyReason::HostNotAllowed) }
+        if named || open {
+            Decision::Allow
+        } else {
+            Decision::Deny(DenyReason::HostNotAllowed)
+        }
     }
 }
 
 /// Names under which clouds serve metadata (EG5).
 fn is_metadata_name(host: &Host) -> bool {
     let Host::Name(name) = host else { return false };
-    matches!(name.as_str(), "metadata.google.internal" | "metadata.goog" | "metadata" | "instance-data")
-        || name.ends_with(".metadata.google.internal")
+    matches!(
+        name.as_str(),
+        "metadata.google.internal" | "metadata.goog" | "metadata" | "instance-data"
+    ) || name.ends_with(".metadata.google.internal")
 }
 
 /// What a verdict says.
@@ -130,8 +139,14 @@ impl Destination {
 
     fn parse(scheme: Scheme, authority: &str, default: Option<u16>) -> Result<Self, InvalidHost> {
         let (host, port) = split_port(authority).map_err(InvalidHost::because)?;
-        let port = port.or(default).ok_or(InvalidHost::because("a port is needed"))?;
-        Ok(Self { scheme, host: host.parse()?, port })
+        let port = port
+            .or(default)
+            .ok_or(InvalidHost::because("a port is needed"))?;
+        Ok(Self {
+            scheme,
+            host: host.parse()?,
+            port,
+        })
     }
 }
 
@@ -146,7 +161,10 @@ mod tests {
     use super::*;
 
     fn policy(unrestricted: bool, allowed: &[&str]) -> EgressPolicy {
-        EgressPolicy { unrestricted, allowed: allowed.iter().map(|p| p.parse().expect(p)).collect() }
+        EgressPolicy {
+            unrestricted,
+            allowed: allowed.iter().map(|p| p.parse().expect(p)).collect(),
+        }
     }
 
     #[test]
@@ -163,18 +181,33 @@ mod tests {
             ("127.0.0.1:80", false),
         ] {
             let destination = Destination::tunnel(authority).expect(authority);
-            assert_eq!(limited.decide(&destination) == Decision::Allow, allowed, "{authority}");
+            assert_eq!(
+                limited.decide(&destination) == Decision::Allow,
+                allowed,
+                "{authority}"
+            );
         }
         let empty = policy(false, &[]);
-        assert_ne!(empty.decide(&Destination::tunnel("a.com:443").expect("valid")), Decision::Allow);
+        assert_ne!(
+            empty.decide(&Destination::tunnel("a.com:443").expect("valid")),
+            Decision::Allow
+        );
     }
 
     #[test]
     fn eg5_metadata_is_denied_even_when_named() {
         let open = policy(true, &["169.254.169.254", "metadata.google.internal"]);
-        for authority in ["169.254.169.254", "metadata.google.internal", "[::ffff:169.254.169.254]"] {
+        for authority in [
+            "169.254.169.254",
+            "metadata.google.internal",
+            "[::ffff:169.254.169.254]",
+        ] {
             let destination = Destination::http(authority).expect(authority);
-            assert_eq!(open.decide(&destination), Decision::Deny(DenyReason::Metadata), "{authority}");
+            assert_eq!(
+                open.decide(&destination),
+                Decision::Deny(DenyReason::Metadata),
+                "{authority}"
+            );
         }
     }
 
@@ -183,13 +216,26 @@ mod tests {
         let open = policy(true, &[]);
         for (authority, allowed) in [("a.com:443", true), ("a.com:80", true), ("a.com:25", false)] {
             let destination = Destination::tunnel(authority).expect(authority);
-            assert_eq!(open.decide(&destination) == Decision::Allow, allowed, "{authority}");
+            assert_eq!(
+                open.decide(&destination) == Decision::Allow,
+                allowed,
+                "{authority}"
+            );
         }
     }
 
     #[test]
     fn a_malformed_authority_is_no_destination() {
-        for authority in ["", ":443", "a.com", "a.com:", "a.com:443:443", "u@a.com:443", "a.com:443/x", "[::1:443"] {
+        for authority in [
+            "",
+            ":443",
+            "a.com",
+            "a.com:",
+            "a.com:443:443",
+            "u@a.com:443",
+            "a.com:443/x",
+            "[::1:443",
+        ] {
             assert!(Destination::tunnel(authority).is_err(), "{authority}");
         }
     }
