@@ -22,6 +22,7 @@ mod version;
 pub mod wire;
 
 pub use client::{Attachment, ConnectOptions, Deadlines, RunnerClient};
+pub use convert::Unintelligible;
 pub use error::{RunnerError, RunnerErrorKind, from_status, to_status};
 pub use identity::{ProcessIdentity, boot_id};
 pub use model::{
