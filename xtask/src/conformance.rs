@@ -1,0 +1,47 @@
+//! `cargo xtask conformance`: the suites over every linked engine and provider, or over a crate
+//! of somebody else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Result, ensure};
+
+use crate::process::{cargo, passthrough};
+use crate::tree;
+
+/// Run the conformance suites and print passed and failed counts for each engine and provider.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run over this crate instead of the linked ones. The crate offers a binary named
+    /// `conformance` that calls the `astrabox-conformance` library.
+    #[arg(long = "crate", value_name = "PATH")]
+    krate: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let command = match &args.krate {
+        Some(path) => outside(path)?,
+        None => linked(),
+    };
+    passthrough(command)
+}
+
+/// The run over everything that `astrabox-builtin` links.
+pub(crate) fn linked() -> Command {
+    let mut command = cargo(&tree::root());
+    command.args(["run", "--package", "astrabox-tests", "--bin", "conformance"]);
+    command
+}
+
+/// The run over a crate outside the workspace.
+pub(crate) fn outside(path: &Path) -> Result<Command> {
+    let manifest = path.join("Cargo.toml");
+    ensure!(
+        manifest.is_file(),
+        "{} holds no Cargo.toml: --crate takes the folder of a package",
+        path.display()
+    );
+    let mut command = cargo(path);
+    command.args(["run", "--bin", "conformance"]);
+    Ok(command)
+}
