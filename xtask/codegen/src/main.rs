@@ -7,6 +7,7 @@
 //! `cargo xtask` does not compile a protobuf compiler.
 #![expect(
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "a command line program reports to its terminal"
 )]
 
@@ -14,6 +15,7 @@ mod generate;
 mod output;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -40,7 +42,17 @@ const TARGETS: &[Target] = &[
     },
 ];
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match generate_all() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn generate_all() -> Result<()> {
     let check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => false,
         [flag] if flag == "--check" => true,

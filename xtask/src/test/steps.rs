@@ -13,7 +13,7 @@ use crate::finding::Finding;
 use crate::{conformance, layers, tidy};
 
 /// The release that continuous integration installs.
-const CARGO_DENY: &str = "0.19.0";
+const CARGO_DENY: &str = "0.20.2";
 
 /// One step of the test run.
 pub(super) struct Step {
