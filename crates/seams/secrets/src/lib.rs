@@ -1,1 +1,180 @@
 //! The contract of a secret store: write-only values with authenticated encryption.
+//!
+//! Invariant: a secret leaves the store only as a [`Secret`], which cannot be printed, compared or serialised.
+//!
+//! The contract, by clause:
+//!
+//! * **SE1** A value that was put is read back bit for bit, until it is removed.
+//! * **SE2** A value read under another name than it was put under is an error, not a value.
+//! * **SE3** Nothing at rest can be read without the key; a changed byte is an error.
+//! * **SE4** Removing is final and may be repeated.
+//! * **SE5** No error names a value.
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use astrabox_registry as registry;
+use astrabox_registry::Registration as _;
+use astrabox_types::{SeamError, SeamErrorKind};
+use async_trait::async_trait;
+use zeroize::Zeroizing;
+
+/// What went wrong at the secrets seam.
+pub type Error = SeamError<ErrorKind>;
+
+/// Classes of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No secret has this name.
+    NotFound,
+    /// The stored form is damaged or was made with another key or for another name.
+    Damaged,
+    /// The configuration is wrong.
+    Invalid,
+    /// The store does not answer now.
+    Unavailable,
+}
+
+impl SeamErrorKind for ErrorKind {
+    const SEAM: &'static str = "secrets";
+
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::NotFound => "not found",
+            Self::Damaged => "the stored secret cannot be read",
+            Self::Invalid => "invalid configuration",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
+    fn retryable(self) -> bool {
+        matches!(self, Self::Unavailable)
+    }
+}
+
+/// A secret value. It has no Debug, no Display, no Serialize; its memory is wiped when it is dropped.
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Takes a value.
+    #[must_use]
+    pub fn new(value: Vec<u8>) -> Self {
+        Self(Zeroizing::new(value))
+    }
+
+    /// The value, for the one place that puts it on a wire.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Names a secret: the row that it belongs to, which is bound to the ciphertext.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretName(String);
+
+impl SecretName {
+    /// Takes 1 to 128 of `[A-Za-z0-9._/-]`.
+    ///
+    /// # Errors
+    /// `Invalid` when the name has another form.
+    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
+        let name = name.into();
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(plain) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "name",
+                "a secret's name is 1 to 128 of A-Z a-z 0-9 . _ / -",
+            ));
+        }
+        Ok(Self(name))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Keeps secrets. See the crate's clauses.
+#[async_trait]
+pub trait SecretStore: Send + Sync + 'static {
+    /// Keeps a value under this name, in place of an older one (SE1).
+    async fn put(&self, name: &SecretName, value: Secret) -> Result<(), Error>;
+
+    /// The value (SE1, SE2, SE3).
+    async fn get(&self, name: &SecretName) -> Result<Secret, Error>;
+
+    /// Forgets the value (SE4).
+    async fn remove(&self, name: &SecretName) -> Result<(), Error>;
+}
+
+/// Builds a store from its configuration block.
+#[async_trait]
+pub trait SecretStoreFactory {
+    /// The name in configuration.
+    const NAME: &'static str;
+    /// One line for people.
+    const SUMMARY: &'static str;
+
+    /// Builds the store. `config` is its block as JSON; unknown keys are refused.
+    async fn build(config: serde_json::Value) -> Result<Arc<dyn SecretStore>, Error>;
+}
+
+type Built = futures::future::BoxFuture<'static, Result<Arc<dyn SecretStore>, Error>>;
+
+/// One linked secret store.
+#[derive(Clone, Copy)]
+pub struct Registration {
+    name: &'static str,
+    summary: &'static str,
+    origin: &'static str,
+    build: fn(serde_json::Value) -> Built,
+}
+
+impl Registration {
+    /// Registers `F`; `origin` is `env!("CARGO_PKG_NAME")`.
+    #[must_use]
+    pub const fn new<F: SecretStoreFactory + 'static>(origin: &'static str) -> Self {
+        Self {
+            name: F::NAME,
+            summary: F::SUMMARY,
+            origin,
+            build: |config| F::build(config),
+        }
+    }
+
+    /// Builds the store.
+    ///
+    /// # Errors
+    /// When the configuration is wrong.
+    pub async fn build(&self, config: serde_json::Value) -> Result<Arc<dyn SecretStore>, Error> {
+        (self.build)(config).await
+    }
+}
+
+impl astrabox_registry::Registration for Registration {
+    const SEAM: &'static str = "secret store";
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+    fn origin(&self) -> &'static str {
+        self.origin
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("name", &self.name())
+            .field("origin", &self.origin())
+            .finish()
+    }
+}
+
+astrabox_registry::inventory::collect!(Registration);

@@ -1,0 +1,13 @@
+//! The driver for programs that speak lines over standard input and output.
+//!
+//! An engine writes a [`LineProtocol`]: a pure state machine from native lines and commands to emissions and
+//! outgoing lines. [`LineClient`] runs it over a [`Workload`](astrabox_sandbox::Workload) and keeps the promises
+//! EN5 and EN7 to EN10 for every such engine alike.
+
+mod client;
+mod protocol;
+mod splitter;
+
+pub use client::{LineClient, Start};
+pub use protocol::{Effects, Handshake, Line, LineProtocol, Powers};
+pub use splitter::{LINE_CAP, Piece, Splitter};

@@ -1,0 +1,125 @@
+//! What an engine asks for before it starts, and what it gets when it does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use astrabox_model::{ModelWire, ResolvedModelAccess};
+use astrabox_sandbox::Workload;
+use astrabox_types::{AgentSpec, PermissionLevel, SessionId, SessionKind};
+
+use crate::Checkpoint;
+
+/// What is known when an engine is asked what it needs of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRequestContext {
+    /// What the session is for.
+    pub session_kind: SessionKind,
+    /// The environment's permission level.
+    pub permission_level: PermissionLevel,
+}
+
+/// What an engine needs of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRequest {
+    /// Whether the program must be able to call the platform back.
+    pub needs_callback: bool,
+    /// The wire that it speaks to the model.
+    pub model_wire: ModelWire,
+    /// The methods and paths of the model endpoint that it uses; a model credential is good for these only.
+    pub model_paths: Vec<ModelPath>,
+}
+
+/// One call of the model's API, below the endpoint's root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ModelPath {
+    /// The method.
+    pub method: &'static str,
+    /// The path.
+    pub path: &'static str,
+}
+
+/// What an engine must be given at a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartupMaterialRequest {
+    /// The native state that a resume needs.
+    pub native_state: NativeStateSpec,
+    /// Secrets, by name, that the engine needs besides the model's.
+    pub secrets: Vec<String>,
+}
+
+/// Which files of the home directory are the native state: the smallest set that resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NativeStateSpec {
+    /// The directory below the home directory, searched to any depth.
+    pub directory: &'static str,
+    /// How the files' names end.
+    pub suffix: &'static str,
+    /// Whether only files whose names hold the native key belong to the conversation.
+    pub named_by_key: bool,
+    /// What the files are made of.
+    pub format: RecordFormat,
+}
+
+/// What a state file is made of, so that a torn tail is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordFormat {
+    /// JSON values, each ended by a line feed.
+    JsonLines,
+    /// Anything; taken as it is.
+    Opaque,
+}
+
+/// A sandbox that no session has yet.
+#[derive(Clone)]
+pub struct PrepareContext {
+    /// The sandbox.
+    pub workload: Arc<dyn Workload>,
+    /// The environment that its processes begin with.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Everything that an engine gets when it starts. Holds placeholders, never a credential.
+#[derive(Clone)]
+pub struct EngineStartupContext {
+    /// The session.
+    pub session_id: SessionId,
+    /// Counts the activations of this session; part of native request ids, so that two never meet.
+    pub epoch: u64,
+    /// What the session is for.
+    pub session_kind: SessionKind,
+    /// The agent.
+    pub agent: AgentSpec,
+    /// The permission mode, by native name.
+    pub permission_mode: Option<String>,
+    /// The sandbox's permission level.
+    pub permission_level: PermissionLevel,
+    /// The model.
+    pub model: ResolvedModelAccess,
+    /// What the program holds in place of the model's key.
+    pub model_placeholder: String,
+    /// The sandbox.
+    pub workload: Arc<dyn Workload>,
+    /// The environment that its processes begin with: home, path, proxy, certificates.
+    pub env: BTreeMap<String, String>,
+    /// The conversation.
+    pub conversation: Conversation,
+}
+
+/// Which conversation a start is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conversation {
+    /// A new one.
+    New,
+    /// A stored one; its native state is in place.
+    Resume {
+        /// Its native key.
+        native_key: String,
+    },
+    /// One whose program runs: reach it and go on from the checkpoint.
+    Attach {
+        /// Its native key.
+        native_key: String,
+        /// Where it stands.
+        checkpoint: Checkpoint,
+    },
+}
