@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::conversation::ToolOffer;
+use super::conversation::Conversation;
 use super::reply::{Reply, Step};
 use super::tools::{self, Call};
 
@@ -30,7 +30,7 @@ pub(crate) enum Beat {
 const DEFAULT_DELTAS: usize = 8;
 
 /// The beats of a reply. A call for which the program offers no tool becomes a text.
-pub(crate) fn beats(reply: &Reply, offers: &[ToolOffer]) -> Vec<Beat> {
+pub(crate) fn beats(reply: &Reply, conversation: &Conversation) -> Vec<Beat> {
     let mut score = Score {
         beats: vec![Beat::Open],
         open_text: false,
@@ -50,7 +50,7 @@ pub(crate) fn beats(reply: &Reply, offers: &[ToolOffer]) -> Vec<Beat> {
                 score.beats.push(if half { Beat::Half } else { Beat::Drop });
                 return score.beats;
             }
-            call => match tools::resolve(call, offers) {
+            call => match tools::resolve(call, conversation) {
                 Ok(call) => {
                     score.close_text();
                     score.beats.push(Beat::Call(call));
@@ -160,7 +160,7 @@ mod tests {
             .step(Step::Drop)
             .say("c");
         assert_eq!(
-            beats(&reply, &[]),
+            beats(&reply, &Conversation::default()),
             [
                 Beat::Open,
                 Beat::TextOpen,

@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The API that a request speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wire {
     /// Anthropic Messages.
+    #[default]
     Messages,
     /// OpenAI Responses.
     Responses,
@@ -67,7 +68,7 @@ pub struct ToolOffer {
 }
 
 /// A model request in common terms.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
     pub(crate) wire: Wire,
     pub(crate) model: String,
@@ -217,9 +218,6 @@ mod tests {
             text: text.to_owned(),
         };
         let conversation = Conversation {
-            wire: Wire::Chat,
-            model: "m".to_owned(),
-            stream: false,
             entries: vec![
                 Entry::User("first".to_owned()),
                 result("a", "old"),
@@ -228,8 +226,7 @@ mod tests {
                 result("c", "other"),
                 result("b", "whole"),
             ],
-            tools: Vec::new(),
-            attempt: 0,
+            ..Conversation::default()
         };
         assert_eq!(conversation.results(), ["whole", "other"]);
     }

@@ -221,7 +221,7 @@ impl Shared {
             created: Timestamp::now().as_second(),
             usage_chunk,
         };
-        let beats = beat::beats(&reply, &conversation.tools);
+        let beats = beat::beats(&reply, conversation);
         let frames = wire::frames(wire, head, &beats, conversation.stream);
         let kind = if conversation.stream {
             "text/event-stream; charset=utf-8"

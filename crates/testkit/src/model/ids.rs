@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::conversation::Conversation;
 
-/// A fingerprint of what is asked: the user's prompts and the results since the last one. A
+/// A fingerprint of what is asked: the wire, the user's prompts and the results since the last one. A
 /// program that retries a cut stream asks with the same fingerprint.
 pub(crate) fn question(conversation: &Conversation) -> String {
     let mut hash = Sha256::new();
@@ -13,6 +13,7 @@ pub(crate) fn question(conversation: &Conversation) -> String {
         hash.update(text.as_bytes());
     };
     let prompts = conversation.prompts();
+    part(&format!("{:?}", conversation.wire));
     part(&prompts.len().to_string());
     prompts.iter().for_each(|prompt| part(prompt));
     conversation

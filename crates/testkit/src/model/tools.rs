@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::conversation::{ToolKind, ToolOffer};
+use super::conversation::{Conversation, ToolKind, ToolOffer};
 use super::reply::Step;
 
 /// A call in the program's own terms.
@@ -45,12 +45,13 @@ const PROMPT_KEYS: [&str; 4] = ["message", "prompt", "goal", "task"];
 const WAITERS: [&str; 1] = ["wait_agent"];
 
 /// The call for a step, or what to say instead.
-pub(crate) fn resolve(step: &Step, offers: &[ToolOffer]) -> Result<Call, String> {
+pub(crate) fn resolve(step: &Step, conversation: &Conversation) -> Result<Call, String> {
+    let offers = &conversation.tools;
     match step {
         Step::Run(command) => run(command, offers),
         Step::Write { path, content } => write(path, content, offers),
         Step::Tool { name, input } => tool(name, input, offers),
-        Step::Spawn(prompt) => spawn(prompt, offers),
+        Step::Spawn(prompt) => spawn(prompt, conversation),
         Step::Wait(ids) => wait(ids, offers),
         _ => Err("this step calls no tool".to_owned()),
     }
@@ -139,9 +140,15 @@ fn tool(name: &str, input: &Value, offers: &[ToolOffer]) -> Result<Call, String>
     code_cell(&nested, source, offers).ok_or_else(|| missing(&format!("tool `{name}`"), offers))
 }
 
-fn spawn(prompt: &str, offers: &[ToolOffer]) -> Result<Call, String> {
+fn spawn(prompt: &str, conversation: &Conversation) -> Result<Call, String> {
+    let offers = &conversation.tools;
     let offer = first(&SPAWNERS, offers).ok_or_else(|| missing("sub-agent tool", offers))?;
-    let fields = [(key(offer, &PROMPT_KEYS), json!(prompt))];
+    let mut fields = vec![(key(offer, &PROMPT_KEYS), json!(prompt))];
+    if offer.schema["properties"]["task_name"].is_object() {
+        // Codex refuses a name that it has seen in the conversation.
+        let (turns, calls) = (conversation.prompts().len(), conversation.results().len());
+        fields.push(("task_name", json!(format!("task_{turns}_{calls}"))));
+    }
     Ok(call(offer, Input::Json(object(offer, fields))))
 }
 

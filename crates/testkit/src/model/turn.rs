@@ -88,7 +88,7 @@ impl Turn<'_> {
 
     /// A call ends the round; one that the program offers no tool for is a text instead.
     fn call(&mut self, step: Step) {
-        match tools::resolve(&step, &self.conversation.tools) {
+        match tools::resolve(&step, self.conversation) {
             Ok(_) => {
                 self.spoke = true;
                 self.push(step);
@@ -102,7 +102,7 @@ impl Turn<'_> {
         let results = self.conversation.results();
         let before = &results[..self.round.min(results.len())];
         let step = Step::Wait(before.iter().flat_map(|text| agent_ids(text)).collect());
-        if tools::resolve(&step, &self.conversation.tools).is_ok() {
+        if tools::resolve(&step, self.conversation).is_ok() {
             self.call(step);
         }
     }

@@ -21,8 +21,15 @@ fn free(name: &str, description: &str) -> ToolOffer {
     }
 }
 
+fn with(offers: &[ToolOffer]) -> Conversation {
+    Conversation {
+        tools: offers.to_vec(),
+        ..Conversation::default()
+    }
+}
+
 fn run(offers: &[ToolOffer]) -> Call {
-    resolve(&Step::Run("ls".to_owned()), offers).expect("a shell tool is offered")
+    resolve(&Step::Run("ls".to_owned()), &with(offers)).expect("a shell tool is offered")
 }
 
 fn write(offers: &[ToolOffer]) -> Call {
@@ -30,7 +37,7 @@ fn write(offers: &[ToolOffer]) -> Call {
         path: "a.txt".to_owned(),
         content: "x\ny".to_owned(),
     };
-    resolve(&step, offers).expect("a file tool is offered")
+    resolve(&step, &with(offers)).expect("a file tool is offered")
 }
 
 #[test]
@@ -128,7 +135,7 @@ fn a_tool_is_called_by_its_name_with_or_without_namespace() {
             name: name.to_owned(),
             input: json!({"message": "hi"}),
         };
-        let call = resolve(&step, std::slice::from_ref(&spaced)).expect("offered");
+        let call = resolve(&step, &with(std::slice::from_ref(&spaced))).expect("offered");
         assert_eq!(call.namespace.as_deref(), Some("multi_agent_v1"));
         assert_eq!(call.input, Input::Json(json!({"message": "hi"})));
     }
@@ -138,7 +145,7 @@ fn a_tool_is_called_by_its_name_with_or_without_namespace() {
 fn a_missing_tool_is_named_together_with_what_there_is() {
     let why = resolve(
         &Step::Run("ls".to_owned()),
-        &[offer("Read", json!({}), json!([]))],
+        &with(&[offer("Read", json!({}), json!([]))]),
     )
     .expect_err("there is no shell tool");
     assert_eq!(why, "the request offers no shell tool; offered: Read");

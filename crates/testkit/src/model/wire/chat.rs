@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::beat::Beat;
 use super::super::conversation::{Conversation, Entry, ToolKind, ToolOffer, Wire, user_entry};
 use super::super::tools::{Call, Input};
-use super::{Encoder, Event, Head, list, model, reasoning_tokens, text_of, texts};
+use super::{Encoder, Event, Head, joined, list, model, reasoning_tokens, text_of, texts};
 
 pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
     let model = model(body)?;
@@ -31,7 +31,7 @@ fn read_message(message: &Value, entries: &mut Vec<Entry>) {
         Some("user") => entries.extend(texts.into_iter().map(user_entry)),
         Some("tool") => entries.push(Entry::Result {
             id: text_of(&message["tool_call_id"]),
-            text: texts.join("\n"),
+            text: joined(&message["content"]),
         }),
         Some("assistant") => {
             entries.extend(

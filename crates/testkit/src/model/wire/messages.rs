@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::beat::Beat;
 use super::super::conversation::{Conversation, Entry, ToolKind, ToolOffer, Wire, user_entry};
 use super::super::tools::{Call, Input};
-use super::{Encoder, Event, Head, list, model, text_of, texts};
+use super::{Encoder, Event, Head, joined, list, model, text_of, texts};
 
 pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
     let model = model(body)?;
@@ -52,7 +52,7 @@ fn read_block(user: bool, block: &Value, entries: &mut Vec<Entry>) {
         }),
         Some("tool_result") => entries.push(Entry::Result {
             id: text_of(&block["tool_use_id"]),
-            text: texts(&block["content"]).join("\n"),
+            text: joined(&block["content"]),
         }),
         _ => {}
     }

@@ -193,6 +193,18 @@ fn texts(content: &Value) -> Vec<&str> {
     }
 }
 
+/// The texts of a content, each on its own line.
+fn joined(content: &Value) -> String {
+    let mut all = String::new();
+    for text in texts(content) {
+        if !all.is_empty() && !all.ends_with('\n') {
+            all.push('\n');
+        }
+        all.push_str(text);
+    }
+    all
+}
+
 /// A field that must be a list.
 fn list<'a>(body: &'a Value, key: &str) -> Result<&'a [Value], String> {
     match &body[key] {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::beat::Beat;
 use super::super::conversation::{Conversation, Entry, ToolKind, ToolOffer, Wire, user_entry};
 use super::super::tools::{Call, Input};
-use super::{Encoder, Event, Head, list, model, reasoning_tokens, text_of, texts};
+use super::{Encoder, Event, Head, joined, list, model, reasoning_tokens, text_of, texts};
 
 pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
     let model = model(body)?;
@@ -53,11 +53,27 @@ fn read_item(item: &Value, entries: &mut Vec<Entry>, tools: &mut Vec<ToolOffer>)
         "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" => {
             entries.push(Entry::Result {
                 id: id(),
-                text: texts(&item["output"]).join("\n"),
+                text: joined(&item["output"]),
             });
         }
+        "agent_message" => entries.push(agent_message(item)),
         "additional_tools" => read_tools(&item["tools"], None, tools),
         _ => {}
+    }
+}
+
+/// A message between agents (Codex 0.169.0): a new task is the receiver's prompt. Its payload is
+/// encrypted by the vendor's endpoint, and comes back here as it was given.
+fn agent_message(item: &Value) -> Entry {
+    let head = joined(&item["content"]);
+    let parts = item["content"].as_array().into_iter().flatten();
+    let payload: String = parts
+        .filter_map(|part| part["encrypted_content"].as_str())
+        .collect();
+    if head.starts_with("Message Type: NEW_TASK\n") {
+        user_entry(&payload)
+    } else {
+        Entry::Context(head + &payload)
     }
 }
 
