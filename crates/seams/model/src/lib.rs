@@ -107,6 +107,9 @@ pub trait ModelEndpointProvider: Send + Sync + 'static {
     /// Where this model is (MO1).
     async fn resolve(&self, request: &ModelRequest) -> Result<ResolvedModelAccess, Error>;
 
+    /// The root of the configured endpoint, or `None` when nothing is configured (MO2).
+    fn gateway(&self) -> Option<String>;
+
     /// The models that can be asked for (MO4).
     async fn list(&self) -> Result<Vec<String>, Error>;
 }

@@ -1,0 +1,136 @@
+//! What a session's sandbox may reach.
+
+use astrabox_egress::{CredentialPlan, Destination, EgressPolicy, HostPattern};
+use astrabox_model::ResolvedModelAccess;
+use astrabox_types::{ErrorReason, Networking};
+
+use crate::Refusal;
+
+/// The policy of a session: what its environment allows, its model endpoint, and where its credentials go.
+///
+/// # Errors
+/// `INVALID_FIELD` for a host that is not a pattern, `MODEL_NOT_CONFIGURED` for a model URL without a host.
+pub fn egress_policy(
+    networking: &Networking,
+    model: &ResolvedModelAccess,
+    credentials: &CredentialPlan,
+) -> Result<EgressPolicy, Refusal> {
+    let (unrestricted, hosts) = match networking {
+        Networking::Limited { allowed_hosts } => (false, allowed_hosts.as_slice()),
+        Networking::Unrestricted => (true, [].as_slice()),
+    };
+    let mut allowed = hosts
+        .iter()
+        .map(|host| host.parse::<HostPattern>())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| {
+            Refusal::new(
+                ErrorReason::InvalidField,
+                format!("networking.allowed_hosts: {error}"),
+            )
+        })?;
+    let endpoint = model_destination(&model.base_url)?;
+    allowed.push(HostPattern::exact(endpoint.host, endpoint.port));
+    allowed.extend(
+        credentials
+            .grants()
+            .flat_map(|grant| grant.hosts.iter().cloned()),
+    );
+    Ok(EgressPolicy {
+        unrestricted,
+        allowed,
+    })
+}
+
+fn model_destination(base_url: &str) -> Result<Destination, Refusal> {
+    let invalid = || {
+        Refusal::new(
+            ErrorReason::ModelNotConfigured,
+            "the model endpoint's base URL has no usable host",
+        )
+    };
+    let (rest, default) = match (
+        base_url.strip_prefix("https://"),
+        base_url.strip_prefix("http://"),
+    ) {
+        (Some(rest), _) => (rest, 443),
+        (_, Some(rest)) => (rest, 80),
+        _ => return Err(invalid()),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    Destination::tunnel(authority)
+        .or_else(|_| Destination::tunnel(&format!("{authority}:{default}")))
+        .map_err(|_| invalid())
+}
+
+#[cfg(test)]
+mod tests {
+    use astrabox_egress::Decision;
+    use astrabox_model::CredentialKind;
+
+    use super::*;
+
+    fn model(base_url: &str) -> ResolvedModelAccess {
+        ResolvedModelAccess {
+            base_url: base_url.into(),
+            model_name: "m".into(),
+            credential_kind: CredentialKind::None,
+            endpoint_provider: "direct".into(),
+        }
+    }
+
+    #[test]
+    fn a_limited_environment_reaches_its_hosts_and_the_model_only() {
+        let networking = Networking::Limited {
+            allowed_hosts: vec!["api.good.com".into()],
+        };
+        let policy = egress_policy(
+            &networking,
+            &model("http://model.test:8399/api"),
+            &CredentialPlan::default(),
+        )
+        .expect("it is valid");
+        for (authority, wanted) in [
+            ("api.good.com:443", true),
+            ("model.test:8399", true),
+            ("model.test:443", false),
+            ("evil.com:443", false),
+        ] {
+            let destination = Destination::tunnel(authority).expect(authority);
+            assert_eq!(
+                policy.decide(&destination) == Decision::Allow,
+                wanted,
+                "{authority}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_models_port_follows_its_scheme() {
+        for (url, port) in [
+            ("https://m.test", 443),
+            ("http://m.test/x", 80),
+            ("http://[::1]:9/", 9),
+        ] {
+            assert_eq!(model_destination(url).expect(url).port, port, "{url}");
+        }
+        for url in ["", "m.test", "ftp://m.test", "https://", "https://u@m.test"] {
+            assert!(model_destination(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_bad_host_is_refused_by_name() {
+        let networking = Networking::Limited {
+            allowed_hosts: vec!["*.com".into()],
+        };
+        let error = egress_policy(
+            &networking,
+            &model("https://m.test"),
+            &CredentialPlan::default(),
+        )
+        .expect_err("the pattern is too wide");
+        assert_eq!(error.reason, ErrorReason::InvalidField);
+        assert!(error.message.contains("*.com"));
+    }
+}
