@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::conversation::Conversation;
@@ -134,9 +134,11 @@ impl Builder {
             gates: Gates::new(),
             cancel: cancel.clone(),
         });
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, shared.clone()));
         Ok(ScriptedModel {
             address,
-            accepting: tokio::spawn(accept(listener, shared.clone())),
+            accepting,
             shared,
             cancel: cancel.drop_guard(),
         })
@@ -147,7 +149,7 @@ impl Builder {
 pub struct ScriptedModel {
     address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
+    accepting: JoinSet<()>,
     cancel: DropGuard,
 }
 
@@ -239,10 +241,10 @@ impl ScriptedModel {
     }
 
     /// Stops listening, breaks off answers that wait or pause, and returns when no task is left.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         drop(self.cancel);
         // The task ends by itself within the grace period and has nothing to tell.
-        let _ = self.accepting.await;
+        while self.accepting.join_next().await.is_some() {}
     }
 
     async fn within(

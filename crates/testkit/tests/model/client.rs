@@ -10,7 +10,7 @@ use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 pub(crate) const WIRES: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -21,7 +21,8 @@ pub(crate) struct Open {
     pub(crate) headers: HeaderMap,
     body: Incoming,
     read: String,
-    connection: JoinHandle<()>,
+    /// Ends with the answer that it belongs to.
+    _connection: JoinSet<()>,
 }
 
 /// An answer that was read.
@@ -47,7 +48,8 @@ pub(crate) async fn send(
 ) -> Open {
     let stream = TcpStream::connect(model.address()).await.expect("connect");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("http");
-    let connection = tokio::spawn(async {
+    let mut task = JoinSet::new();
+    task.spawn(async {
         // A cut shows in the body, where the tests look for it.
         let _ = connection.await;
     });
@@ -69,7 +71,7 @@ pub(crate) async fn send(
         headers: parts.headers,
         body,
         read: String::new(),
-        connection,
+        _connection: task,
     }
 }
 
@@ -120,12 +122,6 @@ impl Open {
             }
             _ => true,
         }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.connection.abort();
     }
 }
 
