@@ -287,7 +287,14 @@ fn deny(context: &mut Context, step: &Step) -> Result<Outcome> {
             return Ok(installed);
         }
     }
-    let check = context.cargo(["deny", "check", "bans", "licenses", "sources"]);
+    let check = context.cargo([
+        "deny",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
     context.outcome(check, step.limit)
 }
 
