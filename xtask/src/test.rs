@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that has to hold, step by step, with nothing left out silently.
 
 mod context;
+mod elf;
 mod report;
 mod steps;
 

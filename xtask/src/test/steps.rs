@@ -1,5 +1,6 @@
 //! The steps of a test run, cheapest first.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use anyhow::{Result, bail};
 
 use super::Mode;
 use super::context::{BIN_DIR, Context, RUNNER};
+use super::elf::needs_loader;
 use super::report::Outcome;
 use crate::finding::Finding;
 use crate::{conformance, layers, tidy};
@@ -220,8 +222,11 @@ fn runner(context: &mut Context, step: &Step) -> Result<Outcome> {
     command.env("RUSTFLAGS", "-C target-feature=+crt-static");
     let outcome = context.outcome(command, step.limit)?;
     if outcome.is_passed() {
-        let path = target.join(host).join("runner").join("astrabox-runner");
-        context.export(RUNNER, existing(path)?);
+        let path = existing(target.join(host).join("runner").join("astrabox-runner"))?;
+        if needs_loader(&fs::read(&path)?)? {
+            return Ok(Outcome::failed("the runner is not static"));
+        }
+        context.export(RUNNER, path);
     }
     Ok(outcome)
 }
@@ -254,22 +259,30 @@ fn conformance(context: &mut Context, step: &Step) -> Result<Outcome> {
     let mut linked = conformance::linked();
     context.prepare(&mut linked);
     let outcome = context.outcome(linked, step.limit)?;
-    let mut outside = conformance::outside(&context.root.join("tests/third-party"))?;
+    let dir = context.root.join("tests/third-party");
+    let mut outside = conformance::outside(&dir)?;
     context.prepare(&mut outside);
-    share_target(context, &mut outside);
+    share_builds(context, &dir, &mut outside)?;
     Ok(outcome.and(context.outcome(outside, step.limit)?))
 }
 
 fn embedder(context: &mut Context, step: &Step) -> Result<Outcome> {
+    let dir = context.root.join("tests/embedder");
     let mut command = context.cargo(["test", "--no-fail-fast"]);
-    command.current_dir(context.root.join("tests/embedder"));
-    share_target(context, &mut command);
+    command.current_dir(&dir);
+    share_builds(context, &dir, &mut command)?;
     context.outcome(command, step.limit)
 }
 
-/// Lets a package outside the workspace find what the workspace has compiled already.
-fn share_target(context: &Context, command: &mut Command) {
+/// Lets a package outside the workspace find what the workspace has compiled already: the same
+/// target folder, and the same versions unless it has a lock file of its own.
+fn share_builds(context: &Context, dir: &Path, command: &mut Command) -> Result<()> {
+    let lock = dir.join("Cargo.lock");
+    if !lock.exists() {
+        fs::copy(context.root.join("Cargo.lock"), &lock)?;
+    }
     command.env("CARGO_TARGET_DIR", &context.target);
+    Ok(())
 }
 
 fn deny(context: &mut Context, step: &Step) -> Result<Outcome> {
