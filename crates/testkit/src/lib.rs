@@ -3,3 +3,4 @@
 //! Invariant: nothing here is part of a running product; no product crate depends on it.
 
 pub mod model;
+pub mod record;

@@ -75,6 +75,8 @@ pub struct Conversation {
     pub(crate) stream: bool,
     pub(crate) entries: Vec<Entry>,
     pub(crate) tools: Vec<ToolOffer>,
+    /// What the program calls the conversation, where it says so.
+    pub(crate) thread: String,
     pub(crate) attempt: u32,
 }
 
@@ -105,6 +107,7 @@ impl Conversation {
     }
 
     /// How often this server was asked exactly this before, retries included; starts at 0.
+    /// Conversations that a program names (`prompt_cache_key`, `metadata.user_id`) count apart.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

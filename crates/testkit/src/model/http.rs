@@ -98,7 +98,8 @@ pub(crate) async fn handle(
         _ => None,
     };
     if let (Route::Answer(_), Some(Ok(conversation))) = (route, &mut conversation) {
-        conversation.attempt = shared.count(conversation);
+        let question = ids::question(conversation);
+        conversation.attempt = shared.count(format!("{}/{question}", conversation.thread));
     }
     let recorded = Recorded {
         number: 0,
@@ -177,10 +178,10 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, u16> {
 }
 
 impl Shared {
-    /// How often the same was asked before.
-    fn count(&self, conversation: &Conversation) -> u32 {
+    /// How often the same was counted before.
+    fn count(&self, what: String) -> u32 {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = asked.entry(ids::question(conversation)).or_default();
+        let times = asked.entry(what).or_default();
         *times += 1;
         *times - 1
     }
@@ -212,8 +213,11 @@ impl Shared {
         if let Some(status) = reply.status {
             return error(wire, status, "this error is scripted");
         }
+        let question = ids::question(conversation);
+        // Unlike attempts, ids differ between conversations too.
+        let answers = self.count(question.clone());
         let head = Head {
-            ids: Ids::new(&ids::question(conversation), conversation.attempt),
+            ids: Ids::new(&question, answers),
             model: conversation.model.clone(),
             usage: reply
                 .usage

@@ -31,10 +31,10 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Ids for the answer to a question that was asked `attempt` times before.
-    pub(crate) fn new(question: &str, attempt: u32) -> Self {
+    /// Ids for the answer to a question that was answered `answers` times before.
+    pub(crate) fn new(question: &str, answers: u32) -> Self {
         Self {
-            seed: format!("{question}/{attempt}"),
+            seed: format!("{question}/{answers}"),
             next: 0,
         }
     }

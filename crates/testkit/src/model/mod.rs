@@ -52,6 +52,10 @@
 //! `USAGE` hold for the whole turn, wherever they stand. A line that is a directive by its keyword
 //! but cannot be read is answered with what is wrong with it.
 //!
+//! "The first `n` times" counts the same question (the user's prompts so far and the results of this
+//! turn) in one conversation. A program that does not name its conversation in the request counts
+//! together with others that ask the same; give those different words.
+//!
 //! What a program adds to the user's words (`<environment_context>...`, `<system-reminder>...`, and
 //! any text that is one element from end to end) is not taken for a prompt.
 //!

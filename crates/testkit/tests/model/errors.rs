@@ -152,3 +152,30 @@ async fn what_is_no_model_request_is_refused_in_the_vendors_shape() {
     }
     model.shutdown().await;
 }
+
+#[tokio::test]
+async fn conversations_with_a_name_count_their_attempts_apart() {
+    let model = model().await;
+    for (wire, pointer) in [
+        (Wire::Responses, "prompt_cache_key"),
+        (Wire::Chat, "prompt_cache_key"),
+        (Wire::Messages, "metadata"),
+    ] {
+        let mut ids = Vec::new();
+        for name in ["one", "other"] {
+            let mut body = Dialogue::new(wire, false).user("STATUS: 500 1").body();
+            body[pointer] = match wire {
+                Wire::Messages => json!({ "user_id": name }),
+                _ => json!(name),
+            };
+            for expected in [500, 200] {
+                let got = send(&model, "POST", path(wire), &[], Some(&body)).await;
+                let got = got.rest().await;
+                assert_eq!(got.status, expected, "{wire:?} {name}");
+                ids.push(got.json()["id"].clone());
+            }
+        }
+        assert_ne!(ids[1], ids[3]);
+    }
+    model.shutdown().await;
+}

@@ -21,6 +21,7 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
         stream: body["stream"] == true,
         entries,
         tools: tools.filter_map(offer).collect(),
+        thread: text_of(&body["prompt_cache_key"]),
         attempt: 0,
     })
 }

@@ -31,6 +31,7 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
         stream: body["stream"] == true,
         entries,
         tools: tools.map(offer).collect(),
+        thread: text_of(&body["metadata"]["user_id"]),
         attempt: 0,
     })
 }

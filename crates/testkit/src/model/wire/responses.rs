@@ -29,6 +29,7 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
         stream: body["stream"] == true,
         entries,
         tools,
+        thread: text_of(&body["prompt_cache_key"]),
         attempt: 0,
     })
 }
