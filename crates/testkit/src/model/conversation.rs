@@ -161,7 +161,7 @@ pub(crate) fn user_entry(text: &str) -> Entry {
 }
 
 /// Cuts every `<name>...</name>` out of a text.
-fn without_element(text: &str, name: &str) -> String {
+pub(crate) fn without_element(text: &str, name: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let mut rest = text;
     let mut kept = String::new();

@@ -92,58 +92,48 @@ pub(crate) async fn handle(
         Ok(body) => body,
         Err(status) => return Ok(error(wire, status, "the request body cannot be read")),
     };
+    if matches!(route, Route::Control | Route::Release(_)) {
+        return Ok(shared.control(route));
+    }
+    let credential = requests::credential(&parts.headers);
+    let allowed = shared.credential.is_none() || shared.credential == credential;
     let mut conversation = match route {
         Route::Answer(wire) => Some(wire::decode(wire, &body)),
         Route::CountTokens => Some(wire::decode(Wire::Messages, &body)),
         _ => None,
     };
-    if let (Route::Answer(_), Some(Ok(conversation))) = (route, &mut conversation) {
+    if let (true, Route::Answer(_), Some(Ok(conversation))) = (allowed, route, &mut conversation) {
         let question = ids::question(conversation);
         conversation.attempt = shared.count(format!("{}/{question}", conversation.thread));
     }
-    let recorded = Recorded {
+    let usage_chunk = body["stream_options"]["include_usage"] == true;
+    shared.record(Recorded {
         number: 0,
         at: Timestamp::now(),
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         headers: requests::shown(&parts.headers),
-        credential: requests::credential(&parts.headers),
+        credential,
         wire: match route {
             Route::Answer(wire) => Some(wire),
             _ => None,
         },
         body,
         conversation: conversation.clone().and_then(Result::ok),
-    };
-    let refused = shared.credential.is_some() && recorded.credential != shared.credential;
-    let usage_chunk = recorded.body["stream_options"]["include_usage"] == true;
-    if !matches!(route, Route::Control | Route::Release(_)) {
-        shared.record(recorded);
-        if refused {
-            return Ok(error(
-                wire,
-                401,
-                "the credential is not the one that is required",
-            ));
-        }
+    });
+    if !allowed {
+        let why = "the credential is not the one that is required";
+        return Ok(error(wire, 401, why));
     }
     Ok(match (route, conversation) {
-        (Route::Answer(_), Some(Ok(conversation))) => shared.answer(&conversation, usage_chunk),
+        (_, Some(Err(why))) => error(wire, 400, &why),
         (Route::CountTokens, Some(Ok(conversation))) => {
             let usage = wire::counted(&conversation, &Reply::new());
             json_response(200, &json!({ "input_tokens": usage.input }))
         }
-        (_, Some(Err(why))) => error(wire, 400, &why),
+        (_, Some(Ok(conversation))) => shared.answer(&conversation, usage_chunk),
         (Route::Models, _) => json_response(200, &shared.models_page(wire)),
-        (Route::Model(id), _) => match shared.models.iter().find(|model| *model == id) {
-            Some(id) => json_response(200, &model_card(wire, id)),
-            None => error(wire, 404, "there is no such model"),
-        },
-        (Route::Control, _) => json_response(200, &shared.control()),
-        (Route::Release(name), _) => {
-            shared.gates.release(name);
-            json_response(200, &shared.control())
-        }
+        (Route::Model(id), _) => shared.model(wire, id),
         (Route::Alive, _) => json_response(200, &json!({ "status": "ok" })),
         _ => error(wire, 404, "there is nothing at this path"),
     })
@@ -260,8 +250,21 @@ impl Shared {
         }
     }
 
-    fn control(&self) -> Value {
-        json!({ "held": self.gates.held(), "requests": self.log.borrow().len() })
+    fn model(&self, wire: Wire, id: &str) -> Response<Body> {
+        if self.models.iter().any(|model| model == id) {
+            json_response(200, &model_card(wire, id))
+        } else {
+            error(wire, 404, "there is no such model")
+        }
+    }
+
+    /// Releases a name if asked to, and tells how things stand.
+    fn control(&self, route: Route<'_>) -> Response<Body> {
+        if let Route::Release(name) = route {
+            self.gates.release(name);
+        }
+        let state = json!({ "held": self.gates.held(), "requests": self.log.borrow().len() });
+        json_response(200, &state)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Entry, without_element};
 use super::directive::{Directive, Prompt, parse};
 use super::reply::{Reply, Step};
 use super::tools;
@@ -12,6 +12,9 @@ const RESULT_CHARS: usize = 400;
 
 /// The answer that the directives of the last prompt ask for.
 pub(crate) fn reply(conversation: &Conversation) -> Reply {
+    if unprompted(conversation) {
+        return Reply::new().say("noted");
+    }
     let prompt = parse(conversation.prompt());
     let mut turn = Turn {
         conversation,
@@ -26,6 +29,19 @@ pub(crate) fn reply(conversation: &Conversation) -> Reply {
     }
     turn.finish(&prompt);
     turn.reply
+}
+
+/// Whether the program asks by itself, after the answer to the last prompt: Claude Code 2.1.328
+/// does so when a sub-agent in the background is done.
+fn unprompted(conversation: &Conversation) -> bool {
+    let entries = &conversation.entries;
+    let answered = |entry: &Entry| matches!(entry, Entry::Assistant(_) | Entry::Call { .. });
+    let news = match entries.iter().rposition(answered) {
+        Some(answer) => &entries[answer + 1..],
+        None => return false,
+    };
+    let context = |entry: &Entry| matches!(entry, Entry::Context(_));
+    !news.is_empty() && news.iter().all(context)
 }
 
 /// A walk over the directives that keeps the steps of one round.
@@ -173,7 +189,9 @@ fn tool_output(text: &str) -> String {
     {
         return output.clone();
     }
-    let mut text = text;
+    // Claude Code 2.1.328 appends what it wants the model to know.
+    let text = without_element(text, "system-reminder");
+    let mut text = text.as_str();
     while let Some((head, output)) = text.split_once("Output:\n") {
         if !head.lines().all(is_report) {
             break;

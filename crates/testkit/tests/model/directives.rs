@@ -193,6 +193,7 @@ async fn a_turn_that_ends_on_a_tool_result_repeats_its_beginning() {
     for (output, expected) in [
         ("plain\n", "plain"),
         (wrapped, "hi"),
+        ("made\n\n<system-reminder>x</system-reminder>", "made"),
         (r#"{"output": "from json", "exit_code": 0}"#, "from json"),
         ("a\nOutput:\nb", "a\nOutput:\nb"),
         (long.as_str(), &long[..400]),
@@ -203,6 +204,19 @@ async fn a_turn_that_ends_on_a_tool_result_repeats_its_beginning() {
             let got = dialogue.answered(&said, output).ask(&model).await;
             assert_eq!(got.said(wire).text, format!("tool said: <<{expected}>>"));
         }
+    }
+    model.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_the_program_starts_by_itself_is_noted() {
+    let model = model().await;
+    for wire in WIRES {
+        let dialogue = Dialogue::new(wire, true).user("SAY: hi");
+        let said = dialogue.ask(&model).await.said(wire);
+        let news = "<task-notification>done</task-notification>";
+        let got = dialogue.answered(&said, "").user(news).ask(&model).await;
+        assert_eq!(got.said(wire).text, "noted");
     }
     model.shutdown().await;
 }
