@@ -1,0 +1,94 @@
+//! What is left of a box, found again and removed: by what the kernel says, not by remembered pids.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::{self, BoxCgroup, Hierarchies};
+use super::error::Step;
+use super::spec::{BoxSpec, Volume};
+use super::{IsolationError, volume};
+
+const FILE: &str = "isolation.json";
+
+/// Where a box's groups are. They are below the group of whoever started its runner, which need not
+/// be that of whoever cleans up.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Record {
+    cgroups: Vec<PathBuf>,
+}
+
+impl Record {
+    pub(super) fn of(spec: &BoxSpec, hierarchies: &Hierarchies) -> Self {
+        Self {
+            cgroups: BoxCgroup::directories(hierarchies, &spec.cgroup_suffix()),
+        }
+    }
+
+    pub(super) fn write(&self, run_dir: &Path) -> Result<(), IsolationError> {
+        let text = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .step("record the box")?;
+        let partial = run_dir.join(format!("{FILE}.partial"));
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, run_dir.join(FILE)))
+            .step("record the box")
+    }
+
+    /// The record of a box, or what it would be if its runner had been started from here.
+    fn find(spec: &BoxSpec) -> Result<Self, IsolationError> {
+        match fs::read(spec.run_dir.join(FILE)) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(io::Error::from)
+                .step("read the box's record"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::of(
+                spec,
+                &Hierarchies::discover().step("find the cgroups")?,
+            )),
+            Err(error) => Err(error).step("read the box's record"),
+        }
+    }
+}
+
+/// Removes the record when everything that it points to is gone.
+pub(super) fn forget(run_dir: &Path) {
+    // A record of nothing does no harm.
+    let _ = fs::remove_file(run_dir.join(FILE));
+}
+
+/// Removes whatever a box has left after its runner was killed: processes (there are some only if the
+/// box was frozen), cgroups, the volume's loop device. Needs the spec alone, and does nothing the
+/// second time.
+///
+/// The runner has to be dead. Mounts and namespaces need no removal: they end with the processes.
+///
+/// # Errors
+/// What could not be removed in time; calling again goes on.
+pub fn destroy_leftovers(spec: &BoxSpec) -> Result<(), IsolationError> {
+    spec.validate()?;
+    let suffix = spec.cgroup_suffix();
+    let record = Record::find(spec)?;
+    // Whatever a record says, only groups of this box are touched.
+    let own: Vec<_> = record
+        .cgroups
+        .into_iter()
+        .filter(|dir| dir.ends_with(&suffix))
+        .collect();
+    cgroup::destroy_dirs(&own)?;
+    if let Volume::LoopImage { path } = &spec.volume {
+        volume::release_image(path)?;
+    }
+    forget(&spec.run_dir);
+    Ok(())
+}
+
+/// When a process started, in clock ticks since boot: with the pid it names a process for good.
+pub(super) fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.rsplit(')').next()?;
+    // The 22nd field; the third is the first after the name.
+    after_name.split_whitespace().nth(22 - 3)?.parse().ok()
+}
