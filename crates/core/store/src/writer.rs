@@ -1,0 +1,195 @@
+//! The one task that writes: waiting jobs share a transaction, each in its own savepoint.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::{Error, Result};
+
+/// Jobs that may wait; more make their callers wait.
+const QUEUE: usize = 1024;
+/// Jobs that share one commit at the most, so that the first does not wait too long.
+const GROUP: usize = 256;
+
+type Reply = Box<dyn FnOnce(std::result::Result<(), Arc<sqlx::Error>>) + Send>;
+type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Reply)> + Send>;
+
+/// A handle to the writer task.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    jobs: mpsc::Sender<Job>,
+    task: Arc<Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>>,
+}
+
+/// How every connection is opened.
+pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(10))
+        .disable_statement_logging()
+}
+
+impl Writer {
+    pub(crate) async fn open(path: &Path) -> Result<Self> {
+        let mut connection = options(path).create_if_missing(true).connect().await?;
+        migrations().run(&mut connection).await?;
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::task::spawn(run(connection, queue, stopped));
+        Ok(Self {
+            jobs,
+            task: Arc::new(Mutex::new(Some((stop, task)))),
+        })
+    }
+
+    /// Runs `work` in a transaction and returns when it is on disk. An error of `work` undoes its changes only.
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            Box::pin(async move {
+                let result = work(connection).await;
+                let done = result.is_ok();
+                let reply: Reply = Box::new(move |committed| {
+                    let result =
+                        result.and_then(|value| committed.map_err(Error::Commit).map(|()| value));
+                    // The caller may have gone; the write holds all the same.
+                    let _ = sender.send(result);
+                });
+                (done, reply)
+            })
+        });
+        self.jobs.send(job).await.map_err(|_| Error::Closed)?;
+        receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Ends the task after everything that was sent before is written.
+    pub(crate) async fn close(&self) {
+        if let Some((stop, task)) = self.task.lock().await.take() {
+            let _ = stop.send(());
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the store's writer failed");
+            }
+        }
+    }
+}
+
+fn migrations() -> Migrator {
+    let begin = include_str!("../migrations/0001_begin.sql");
+    Migrator::with_migrations(vec![Migration::new(
+        1,
+        Cow::Borrowed("begin"),
+        MigrationType::Simple,
+        begin.into_sql_str(),
+        false,
+    )])
+}
+
+async fn run(
+    mut connection: SqliteConnection,
+    mut queue: mpsc::Receiver<Job>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let mut stopping = false;
+    loop {
+        let job = tokio::select! {
+            biased;
+            job = queue.recv() => job,
+            _ = &mut stopped, if !stopping => {
+                stopping = true;
+                queue.close();
+                continue;
+            }
+        };
+        let Some(job) = job else { break };
+        write_group(&mut connection, job, &mut queue).await;
+    }
+    if let Err(error) = connection.close().await {
+        tracing::warn!(%error, "closing the database failed");
+    }
+}
+
+async fn write_group(
+    connection: &mut SqliteConnection,
+    first: Job,
+    queue: &mut mpsc::Receiver<Job>,
+) {
+    let mut replies = Vec::new();
+    let outcome = match execute(connection, "BEGIN IMMEDIATE").await {
+        Ok(()) => {
+            let mut next = Some(first);
+            let mut failed = None;
+            while let Some(job) = next {
+                match in_savepoint(connection, job).await {
+                    Ok(reply) => replies.push(reply),
+                    Err((error, reply)) => {
+                        replies.extend(reply);
+                        failed = Some(error);
+                        break;
+                    }
+                }
+                next = if replies.len() < GROUP {
+                    queue.try_recv().ok()
+                } else {
+                    None
+                };
+            }
+            match failed {
+                None => execute(connection, "COMMIT").await,
+                Some(error) => Err(error),
+            }
+        }
+        // The job did not run; dropping it tells its caller that the store is closed.
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &outcome {
+        tracing::error!(%error, "a group of writes failed");
+        // After a failed commit there may be no transaction left to undo.
+        let _ = execute(connection, "ROLLBACK").await;
+    }
+    let outcome = outcome.map_err(Arc::new);
+    for reply in replies {
+        reply(outcome.clone());
+    }
+}
+
+async fn in_savepoint(
+    connection: &mut SqliteConnection,
+    job: Job,
+) -> std::result::Result<Reply, (sqlx::Error, Option<Reply>)> {
+    execute(connection, "SAVEPOINT job")
+        .await
+        .map_err(|error| (error, None))?;
+    let (done, reply) = job(connection).await;
+    let end = async {
+        if !done {
+            execute(connection, "ROLLBACK TO job").await?;
+        }
+        execute(connection, "RELEASE job").await
+    };
+    match end.await {
+        Ok(()) => Ok(reply),
+        Err(error) => Err((error, Some(reply))),
+    }
+}
+
+async fn execute(
+    connection: &mut SqliteConnection,
+    sql: &'static str,
+) -> std::result::Result<(), sqlx::Error> {
+    sqlx::query(sql).execute(connection).await.map(drop)
+}
