@@ -16,6 +16,14 @@ pub struct Step {
     pub commit: bool,
 }
 
+impl Step {
+    /// Adds a later step to this one.
+    pub fn absorb(&mut self, later: Self) {
+        self.emissions.extend(later.emissions);
+        self.commit |= later.commit;
+    }
+}
+
 /// One thing that an engine says. Built by [`Emitter`] only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Emission {

@@ -233,15 +233,20 @@ impl<P: LineProtocol> LineClient<P> {
             let step = core.absorb(effects);
             core.hold(step);
         }
+        // What the program says meanwhile is told after the binding, as the first step.
+        let mut kept = Step::default();
         loop {
             self.flush().await?;
             match self.core().protocol.handshake() {
-                Handshake::Bound(key) => return Ok(key),
+                Handshake::Bound(key) => {
+                    self.core().hold(kept);
+                    return Ok(key);
+                }
                 Handshake::Failed(error) => return Err(error),
                 Handshake::Pending => {}
             }
             match self.next_step().await? {
-                Some(step) => self.core().hold(step),
+                Some(step) => kept.absorb(step),
                 None => {
                     let tail = self.core().stderr_tail.clone();
                     let text = format!(
@@ -274,11 +279,17 @@ impl<P: LineProtocol> LineClient<P> {
             .await
             .map_err(from_sandbox)?;
         self.signal(Signal::Terminate).await?;
+        // The last words are not lost: the next reader of the stream gets them.
+        let mut kept = Step::default();
         let ended = async {
-            while self.next_step().await?.is_some() {}
+            while let Some(step) = self.next_step().await? {
+                kept.absorb(step);
+            }
             Ok(())
         };
-        match tokio::time::timeout(within, ended).await {
+        let ended = tokio::time::timeout(within, ended).await;
+        self.core().hold(kept);
+        match ended {
             Ok(ended) => ended,
             Err(_) => self.signal(Signal::Kill).await,
         }
@@ -317,8 +328,7 @@ impl<P: LineProtocol> Core<P> {
     }
 
     fn hold(&mut self, step: Step) {
-        self.held.emissions.extend(step.emissions);
-        self.held.commit |= step.commit;
+        self.held.absorb(step);
     }
 
     /// The next step that needs no more input.
