@@ -1,0 +1,249 @@
+//! One sandbox: its listener, its policy, and what it has open.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use astrabox_egress::{Decision, DenyReason, Destination, EgressPolicy};
+use astrabox_types::{SandboxId, SessionId};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::meter::Counters;
+use crate::resolve::Candidates;
+
+/// How many names one sandbox may have looked up at once, so that it cannot keep the others from theirs.
+const LOOKUPS: usize = 16;
+
+/// What the sandbox may do at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// What the policy says.
+    Active(EgressPolicy),
+    /// Nothing: the server that set the policy has been gone for too long.
+    Expired,
+    /// Nothing: the sandbox is forgotten.
+    Closed,
+}
+
+/// Why an exchange that was let through was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revoked {
+    /// The policy, or the operator's settings, do not allow it any more.
+    PolicyChanged,
+    /// The policy has expired.
+    Expired,
+    /// The sandbox is closed.
+    Closed,
+}
+
+/// One sandbox.
+pub(crate) struct Workload {
+    pub(crate) sandbox_id: SandboxId,
+    pub(crate) counters: Arc<Counters>,
+    /// Every task of this sandbox.
+    pub(crate) tasks: TaskTracker,
+    /// Ends every task of this sandbox.
+    pub(crate) closing: CancellationToken,
+    pub(crate) lookups: Semaphore,
+    state: Mutex<State>,
+}
+
+struct State {
+    session_id: SessionId,
+    plan: Plan,
+    admissions: HashMap<u64, Admitted>,
+    next_admission: u64,
+}
+
+struct Admitted {
+    destination: Destination,
+    candidates: Option<Candidates>,
+    revoke: Arc<watch::Sender<Option<Revoked>>>,
+}
+
+/// The right to reach one destination, until it is dropped or revoked. Dropped after the sockets it was for.
+pub(crate) struct Admission {
+    workload: Arc<Workload>,
+    key: u64,
+    revoked: watch::Receiver<Option<Revoked>>,
+}
+
+/// Revoked admissions that may still have sockets open.
+#[must_use]
+pub(crate) struct Leaving(Vec<Arc<watch::Sender<Option<Revoked>>>>);
+
+impl Leaving {
+    /// Waits until the last of their sockets is closed.
+    pub(crate) async fn gone(self) {
+        for admission in self.0 {
+            admission.closed().await;
+        }
+    }
+}
+
+impl Workload {
+    pub(crate) fn new(
+        sandbox_id: SandboxId,
+        session_id: SessionId,
+        policy: EgressPolicy,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            sandbox_id,
+            counters: Arc::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            lookups: Semaphore::new(LOOKUPS),
+            state: Mutex::new(State {
+                session_id,
+                plan: Plan::Active(policy),
+                admissions: HashMap::new(),
+                next_admission: 0,
+            }),
+        })
+    }
+
+    /// Nothing panics while it holds the lock, and the state is whole between any two statements.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn session_id(&self) -> SessionId {
+        self.state().session_id
+    }
+
+    pub(crate) fn set_session_id(&self, session_id: SessionId) {
+        self.state().session_id = session_id;
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.state().plan, Plan::Active(_))
+    }
+
+    /// Decides on a destination; the decision and its registration are one step, so no change of the plan can
+    /// come between them.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        destination: &Destination,
+    ) -> Result<Admission, DenyReason> {
+        let mut state = self.state();
+        match &state.plan {
+            Plan::Active(policy) => {
+                if let Decision::Deny(reason) = policy.decide(destination) {
+                    return Err(reason);
+                }
+            }
+            Plan::Expired | Plan::Closed => return Err(DenyReason::NoPlan),
+        }
+        let (revoke, revoked) = watch::channel(None);
+        let key = state.next_admission;
+        state.next_admission += 1;
+        let admitted = Admitted {
+            destination: destination.clone(),
+            candidates: None,
+            revoke: Arc::new(revoke),
+        };
+        state.admissions.insert(key, admitted);
+        Ok(Admission {
+            workload: Arc::clone(self),
+            key,
+            revoked,
+        })
+    }
+
+    /// Changes the plan and revokes what it does not allow.
+    pub(crate) fn set_plan(&self, plan: Plan) -> Leaving {
+        let mut state = self.state();
+        state.plan = plan.clone();
+        state.revoke(|admitted| match &plan {
+            Plan::Active(policy) => match policy.decide(&admitted.destination) {
+                Decision::Allow => None,
+                Decision::Deny(_) => Some(Revoked::PolicyChanged),
+            },
+            Plan::Expired => Some(Revoked::Expired),
+            Plan::Closed => Some(Revoked::Closed),
+        })
+    }
+
+    /// Revokes what has one of the addresses that `allowed` refuses.
+    pub(crate) fn judge_again(
+        &self,
+        allowed: impl Fn(&Destination, &Candidates) -> bool,
+    ) -> Leaving {
+        self.state().revoke(|admitted| {
+            let candidates = admitted.candidates.as_ref()?;
+            (!allowed(&admitted.destination, candidates)).then_some(Revoked::PolicyChanged)
+        })
+    }
+
+    /// Takes a place for a connection, when there is one.
+    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
+        let place = Place(Arc::clone(self));
+        // A place that is refused gives itself back by its drop.
+        let before = self.counters.open.fetch_add(1, Ordering::Relaxed);
+        (before < most).then_some(place)
+    }
+
+    /// Ends everything and waits for the end.
+    pub(crate) async fn close(&self) {
+        let leaving = self.set_plan(Plan::Closed);
+        self.closing.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        leaving.gone().await;
+    }
+}
+
+impl State {
+    fn revoke(&mut self, verdict: impl Fn(&Admitted) -> Option<Revoked>) -> Leaving {
+        let mut leaving = Vec::new();
+        for admitted in self.admissions.values() {
+            if let Some(why) = verdict(admitted) {
+                // The first reason stays.
+                admitted.revoke.send_if_modified(|revoked| {
+                    let first = revoked.is_none();
+                    revoked.get_or_insert(why);
+                    first
+                });
+                leaving.push(Arc::clone(&admitted.revoke));
+            }
+        }
+        Leaving(leaving)
+    }
+}
+
+impl Admission {
+    /// Returns when the destination is not allowed any more.
+    pub(crate) async fn revoked(&self) -> Revoked {
+        let mut revoked = self.revoked.clone();
+        let why = match revoked.wait_for(Option::is_some).await {
+            Ok(why) => *why,
+            Err(_) => None,
+        };
+        // The sender lives as long as the admission is registered, so it is never gone before.
+        why.unwrap_or(Revoked::Closed)
+    }
+
+    /// States which addresses stand for the destination, so that a change of the settings reaches them.
+    pub(crate) fn pin(&self, candidates: &Candidates) {
+        if let Some(admitted) = self.workload.state().admissions.get_mut(&self.key) {
+            admitted.candidates = Some(candidates.clone());
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.workload.state().admissions.remove(&self.key);
+    }
+}
+
+/// A place among the connections that a sandbox may have.
+pub(crate) struct Place(Arc<Workload>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.counters.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
