@@ -1,0 +1,103 @@
+//! Whole lists, page by page.
+
+use crate::{Client, ClientError, v1};
+
+const PAGE_SIZE: i32 = 500;
+
+macro_rules! all {
+    ($self:ident, $call:ident, $items:ident, $request:expr) => {{
+        let mut all = Vec::new();
+        let mut request = $request;
+        request.page_size = PAGE_SIZE;
+        loop {
+            let page = $self.$call(request.clone()).await?;
+            all.extend(page.$items);
+            if page.next_page_token.is_empty() {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }};
+}
+
+impl Client {
+    /// All agents.
+    ///
+    /// # Errors
+    /// As `list_agents`.
+    pub async fn all_agents(&self, include_archived: bool) -> Result<Vec<v1::Agent>, ClientError> {
+        all!(
+            self,
+            list_agents,
+            agents,
+            v1::ListAgentsRequest {
+                include_archived,
+                ..Default::default()
+            }
+        )
+    }
+
+    /// All versions of an agent, newest first.
+    ///
+    /// # Errors
+    /// As `list_agent_versions`.
+    pub async fn all_agent_versions(&self, agent_id: &str) -> Result<Vec<v1::Agent>, ClientError> {
+        let request = v1::ListAgentVersionsRequest {
+            agent_id: agent_id.to_owned(),
+            ..Default::default()
+        };
+        all!(self, list_agent_versions, agents, request)
+    }
+
+    /// All environments.
+    ///
+    /// # Errors
+    /// As `list_environments`.
+    pub async fn all_environments(&self) -> Result<Vec<v1::Environment>, ClientError> {
+        all!(
+            self,
+            list_environments,
+            environments,
+            v1::ListEnvironmentsRequest::default()
+        )
+    }
+
+    /// All sessions, of one agent or of all.
+    ///
+    /// # Errors
+    /// As `list_sessions`.
+    pub async fn all_sessions(
+        &self,
+        agent_id: Option<&str>,
+        include_archived: bool,
+    ) -> Result<Vec<v1::Session>, ClientError> {
+        let agent_id = agent_id.unwrap_or_default().to_owned();
+        all!(
+            self,
+            list_sessions,
+            sessions,
+            v1::ListSessionsRequest {
+                agent_id,
+                include_archived,
+                ..Default::default()
+            }
+        )
+    }
+
+    /// The whole journal of a session after a sequence number.
+    ///
+    /// # Errors
+    /// As `list_events`.
+    pub async fn all_events(
+        &self,
+        session_id: &str,
+        after_seq: u64,
+    ) -> Result<Vec<v1::Event>, ClientError> {
+        let request = v1::ListEventsRequest {
+            session_id: session_id.to_owned(),
+            after_seq,
+            ..Default::default()
+        };
+        all!(self, list_events, events, request)
+    }
+}
