@@ -1,0 +1,329 @@
+//! What a session's watchers see: durable events, and the text of messages that are not complete.
+//!
+//! A watcher pulls: it has a cursor in the journal and, per open message, how much of it was given. A slow one
+//! gets longer pieces, never a gap, and costs no queue.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use astrabox_store::{NewEvent, Store};
+use astrabox_types::{
+    ChildRunId, Delta, DeltaChannel, EventId, EventPayload, JournalEvent, SessionId, TurnId,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::{Result, WatchItem};
+
+/// Events kept in memory; a watcher that is further behind reads the store.
+const RECENT: usize = 1024;
+/// Events that a watcher takes at a time.
+const BATCH: u32 = 256;
+/// The longest piece of text given at once, bytes.
+const PIECE: usize = 256 << 10;
+
+/// One session's meeting point of its owner and its watchers.
+pub(crate) struct Hub {
+    session_id: SessionId,
+    state: Mutex<State>,
+    changes: watch::Sender<u64>,
+}
+
+struct State {
+    last_seq: u64,
+    recent: VecDeque<JournalEvent>,
+    open: Vec<OpenMessage>,
+    closed: bool,
+}
+
+/// A message on its way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenMessage {
+    event_id: EventId,
+    turn_id: Option<TurnId>,
+    child_run: Option<ChildRunId>,
+    channel: DeltaChannel,
+    /// Where `text` begins in the message; above 0 only when its begin was lost.
+    base: u64,
+    text: String,
+}
+
+impl OpenMessage {
+    fn end(&self) -> u64 {
+        self.base + self.text.len() as u64
+    }
+}
+
+impl Hub {
+    /// A hub of a session whose journal ends at `last_seq`. `open` is what `open_messages` gave.
+    pub(crate) fn new(session_id: SessionId, last_seq: u64, open: Option<&str>) -> Arc<Self> {
+        let open = open
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let state = State {
+            last_seq,
+            recent: VecDeque::new(),
+            open,
+            closed: false,
+        };
+        Arc::new(Self {
+            session_id,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.changes
+            .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Tells of durable events and of pieces that came with them.
+    pub(crate) fn publish(&self, events: Vec<JournalEvent>, deltas: Vec<Delta>) {
+        if events.is_empty() && deltas.is_empty() {
+            return;
+        }
+        let complete: HashSet<EventId> = events.iter().map(|event| event.id).collect();
+        {
+            let mut state = self.state();
+            for event in events {
+                state.take_event(event);
+            }
+            for delta in deltas
+                .into_iter()
+                .filter(|delta| !complete.contains(&delta.event_id))
+            {
+                state.take_delta(delta);
+            }
+        }
+        self.changed();
+    }
+
+    /// The messages that are still open after these events, in a form for `new`; `None` when there are none.
+    pub(crate) fn open_messages(&self, events: &[NewEvent]) -> Option<String> {
+        let state = self.state();
+        let closed = |message: &OpenMessage| {
+            events.iter().any(|event| match event.payload {
+                EventPayload::TurnEnded { .. } => event.turn_id == message.turn_id,
+                _ => event.id == message.event_id,
+            })
+        };
+        let open: Vec<_> = state
+            .open
+            .iter()
+            .filter(|message| !closed(message))
+            .collect();
+        (!open.is_empty()).then(|| serde_json::to_string(&open).unwrap_or_default())
+    }
+
+    /// Ends all watches after what is there was given.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.changed();
+    }
+
+    /// Watches from after this event on.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        store: Store,
+        after_seq: u64,
+        deltas: bool,
+    ) -> Subscription {
+        Subscription {
+            hub: Arc::clone(self),
+            store,
+            cursor: after_seq,
+            deltas,
+            given: HashMap::new(),
+            waiting: VecDeque::new(),
+            caught_up: false,
+            changes: self.changes.subscribe(),
+        }
+    }
+}
+
+impl State {
+    fn take_event(&mut self, event: JournalEvent) {
+        debug_assert_eq!(event.seq, self.last_seq + 1, "events come in order");
+        self.last_seq = event.seq;
+        match &event.payload {
+            // Nothing of the turn follows, so what is still open was cut off.
+            EventPayload::TurnEnded { .. } => {
+                self.open.retain(|message| message.turn_id != event.turn_id)
+            }
+            _ => self.open.retain(|message| message.event_id != event.id),
+        }
+        self.recent.push_back(event);
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    fn take_delta(&mut self, delta: Delta) {
+        let Delta {
+            event_id,
+            turn_id,
+            child_run,
+            channel,
+            offset,
+            text,
+        } = delta;
+        match self
+            .open
+            .iter_mut()
+            .find(|message| message.event_id == event_id)
+        {
+            None => self.open.push(OpenMessage {
+                event_id,
+                turn_id,
+                child_run,
+                channel,
+                base: offset,
+                text,
+            }),
+            Some(message) if offset > message.end() => {
+                // A part is lost: go on behind the gap; the completing event has the whole text.
+                message.base = offset;
+                message.text = text;
+            }
+            Some(message) => {
+                let known = usize::try_from(message.end() - offset).unwrap_or(usize::MAX);
+                if let Some(fresh) = text.get(known..) {
+                    message.text.push_str(fresh);
+                }
+            }
+        }
+    }
+
+    /// The events after `cursor` that are in memory; `None` when the store has to be read.
+    fn recent_after(&self, cursor: u64) -> Option<Vec<JournalEvent>> {
+        let first = self.recent.front()?.seq;
+        let skip = usize::try_from((cursor + 1).checked_sub(first)?).ok()?;
+        Some(
+            self.recent
+                .iter()
+                .skip(skip)
+                .take(BATCH as usize)
+                .cloned()
+                .collect(),
+        )
+    }
+}
+
+/// A watch on one session. Dropping it ends it.
+pub struct Subscription {
+    hub: Arc<Hub>,
+    store: Store,
+    cursor: u64,
+    deltas: bool,
+    given: HashMap<EventId, u64>,
+    waiting: VecDeque<WatchItem>,
+    caught_up: bool,
+    changes: watch::Receiver<u64>,
+}
+
+/// What a look at the hub told.
+enum Look {
+    Events(Vec<JournalEvent>),
+    ReadStore,
+    Nothing { closed: bool },
+}
+
+impl Subscription {
+    /// The next thing; `None` after the session's end or when the server drains. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the store cannot be read; the watch can be begun again after the last event.
+    pub async fn next(&mut self) -> Option<Result<WatchItem>> {
+        loop {
+            if let Some(item) = self.waiting.pop_front() {
+                return Some(Ok(item));
+            }
+            // Marked before looking, so that a change in between is not slept over.
+            self.changes.borrow_and_update();
+            match self.look() {
+                Look::Events(events) => self.take(events),
+                Look::ReadStore => match self
+                    .store
+                    .events(self.hub.session_id, self.cursor, BATCH)
+                    .await
+                {
+                    Ok(events) => self.take(events),
+                    Err(error) => return Some(Err(error.into())),
+                },
+                Look::Nothing { closed: true } => return None,
+                Look::Nothing { closed: false } => {
+                    if !self.waiting.is_empty() {
+                        continue;
+                    }
+                    if self.changes.changed().await.is_err() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, events: Vec<JournalEvent>) {
+        for event in events {
+            self.cursor = event.seq;
+            self.given.remove(&event.id);
+            self.waiting.push_back(WatchItem::Event(event));
+        }
+    }
+
+    fn look(&mut self) -> Look {
+        let hub = Arc::clone(&self.hub);
+        let state = hub.state();
+        if self.cursor < state.last_seq {
+            return state
+                .recent_after(self.cursor)
+                .map_or(Look::ReadStore, Look::Events);
+        }
+        if !self.caught_up {
+            self.caught_up = true;
+            self.waiting
+                .push_back(WatchItem::CaughtUp { seq: self.cursor });
+        }
+        if self.deltas {
+            self.given
+                .retain(|id, _| state.open.iter().any(|message| message.event_id == *id));
+            for message in &state.open {
+                let given = self.given.entry(message.event_id).or_insert(message.base);
+                give_pieces(message, given, &mut self.waiting);
+            }
+        }
+        Look::Nothing {
+            closed: state.closed && self.waiting.is_empty(),
+        }
+    }
+}
+
+fn give_pieces(message: &OpenMessage, given: &mut u64, waiting: &mut VecDeque<WatchItem>) {
+    *given = (*given).max(message.base);
+    while *given < message.end() {
+        let from = usize::try_from(*given - message.base).unwrap_or(usize::MAX);
+        let rest = &message.text[from..];
+        let mut cut = rest.len().min(PIECE);
+        while !rest.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        waiting.push_back(WatchItem::Delta(Delta {
+            event_id: message.event_id,
+            turn_id: message.turn_id,
+            child_run: message.child_run.clone(),
+            channel: message.channel,
+            offset: *given,
+            text: rest[..cut].to_owned(),
+        }));
+        *given += cut as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests;

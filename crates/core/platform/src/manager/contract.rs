@@ -1,0 +1,167 @@
+//! The manager's side of the startup contract.
+
+use std::sync::Arc;
+
+use astrabox_egress::CredentialPlan;
+use astrabox_model::{ModelRequest, ResolvedModelAccess};
+use astrabox_sandbox::{Sandbox, SandboxProvider};
+use astrabox_secrets::Secret;
+use astrabox_startup::{
+    DeploymentSettings, EnginePlatform, McpCredential, Refusal, RuntimeIdentity, StartupAllocation,
+    StartupError, StartupRequest, WorkspacePlan,
+};
+use astrabox_store::{RuntimePatch, SessionCommit};
+use astrabox_types::{EnvironmentSpec, ErrorReason, SandboxId};
+use async_trait::async_trait;
+
+use super::Manager;
+use crate::Error;
+
+fn refusal(error: Error) -> Refusal {
+    Refusal::new(error.reason(), error.to_string())
+}
+
+impl Manager {
+    async fn record(&self, request: &StartupRequest, runtime: RuntimePatch) -> Result<(), Refusal> {
+        let commit = SessionCommit {
+            epoch: request.epoch,
+            runtime,
+            ..SessionCommit::default()
+        };
+        match self.store().commit(request.session_id, commit).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(refusal(error.into())),
+        }
+    }
+}
+
+#[async_trait]
+impl EnginePlatform for Manager {
+    async fn deployment_settings(&self) -> Result<DeploymentSettings, Refusal> {
+        Ok(DeploymentSettings {
+            callback_address: self.parts.settings.callback_address.clone(),
+            model_gateway: self
+                .parts
+                .models
+                .values()
+                .find_map(|provider| provider.gateway()),
+        })
+    }
+
+    async fn resolve_model_access(
+        &self,
+        environment: &EnvironmentSpec,
+        request: &ModelRequest,
+    ) -> Result<ResolvedModelAccess, StartupError> {
+        let provider = self
+            .model_provider(&environment.model_provider)
+            .map_err(refusal)?;
+        Ok(provider.resolve(request).await?)
+    }
+
+    async fn resolve_sandbox_backend_secret(
+        &self,
+        _environment: &EnvironmentSpec,
+    ) -> Result<Option<Secret>, Refusal> {
+        // No provider that is linked today speaks to a service that wants one.
+        Ok(None)
+    }
+
+    async fn resolve_session_egress_credentials(
+        &self,
+        _request: &StartupRequest,
+    ) -> Result<CredentialPlan, Refusal> {
+        // Sessions have no credentials until there are vaults to take them from.
+        Ok(CredentialPlan::default())
+    }
+
+    async fn resolve_session_mcp_credentials(
+        &self,
+        _request: &StartupRequest,
+    ) -> Result<Vec<McpCredential>, Refusal> {
+        Ok(Vec::new())
+    }
+
+    async fn record_startup_allocation(
+        &self,
+        request: &StartupRequest,
+        allocation: &StartupAllocation,
+    ) -> Result<(), Refusal> {
+        let sandbox_id = Some(Some(allocation.sandbox_id));
+        self.record(
+            request,
+            RuntimePatch {
+                sandbox_id,
+                ..RuntimePatch::default()
+            },
+        )
+        .await
+    }
+
+    async fn record_attached_runtime_identity(
+        &self,
+        request: &StartupRequest,
+        identity: &RuntimeIdentity,
+    ) -> Result<(), Refusal> {
+        let runtime = RuntimePatch {
+            sandbox_id: Some(Some(identity.sandbox_id)),
+            native_key: Some(identity.native_key.clone()),
+            program: identity.program.clone(),
+            ..RuntimePatch::default()
+        };
+        self.record(request, runtime).await
+    }
+
+    async fn connect_sandbox_only(
+        &self,
+        request: &StartupRequest,
+        sandbox: SandboxId,
+    ) -> Result<Sandbox, StartupError> {
+        let provider = self
+            .sandbox_provider(&request.environment.sandbox)
+            .map_err(refusal)?;
+        Ok(provider.connect(sandbox).await?)
+    }
+
+    async fn clone_default_repo(
+        &self,
+        _request: &StartupRequest,
+        _sandbox: &Sandbox,
+    ) -> Result<(), Refusal> {
+        // Agents have no repository yet: there is nothing to put into the workspace.
+        Ok(())
+    }
+
+    async fn mount_assistant_workspace_storage(
+        &self,
+        _request: &StartupRequest,
+        _sandbox: &Sandbox,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::new(
+            ErrorReason::CapabilityUnavailable,
+            "assistant sessions need a workspace storage provider and none is linked",
+        ))
+    }
+
+    async fn prepare_workspace_storage(
+        &self,
+        request: &StartupRequest,
+    ) -> Result<WorkspacePlan, Refusal> {
+        match self.store().session(request.session_id).await {
+            Ok(row) => Ok(WorkspacePlan {
+                volume_id: row.volume_id,
+            }),
+            Err(error) => Err(refusal(error.into())),
+        }
+    }
+
+    async fn resolve_runtime_sandbox_backend(
+        &self,
+        environment: &EnvironmentSpec,
+        _secret: Option<Secret>,
+    ) -> Result<Arc<dyn SandboxProvider>, Refusal> {
+        self.sandbox_provider(&environment.sandbox)
+            .cloned()
+            .map_err(refusal)
+    }
+}

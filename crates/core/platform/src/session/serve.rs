@@ -1,0 +1,392 @@
+//! Serving a running engine: steps in, commands in, deadlines kept.
+
+use std::time::Duration;
+
+use astrabox_engine::{EngineClient, EngineInput, ErrorKind, Step};
+use astrabox_startup::StartedRuntime;
+use astrabox_store::{InputChange, InputState};
+use astrabox_types::{EventPayload, SessionState, TurnFailure, TurnId, TurnOrigin, TurnOutcome};
+use futures::{FutureExt, StreamExt};
+use tokio::time::Instant;
+
+use super::Command;
+use super::draft::Draft;
+use super::owner::{Cause, Owner, Stop};
+use crate::Result;
+
+/// Steps that share one commit at the most.
+const MOST_STEPS: usize = 64;
+
+/// Why the reading of the engine's stream stopped.
+enum Pause {
+    /// The program ended and said all that it had to say.
+    Ended,
+    /// The connection is lost; the program may live.
+    Detached,
+    /// The server drains.
+    Draining,
+    /// The running turn has to be stopped by harder means.
+    Escalate,
+    /// The session was idle long enough.
+    Idle,
+    /// A command that ends the runtime.
+    By(Command),
+}
+
+impl Owner {
+    /// Serves the engine until it is gone or not wanted any more.
+    pub(super) async fn serve(&mut self, runtime: StartedRuntime) -> Result<()> {
+        self.redeliver(&runtime).await?;
+        for command in std::mem::take(&mut self.deferred) {
+            self.handle(command, Some(&runtime)).await?;
+        }
+        loop {
+            match self.read(&runtime).await? {
+                Pause::Draining => return Ok(()),
+                Pause::Detached => return self.missed().await,
+                Pause::Ended => return self.engine_ended().await,
+                Pause::Escalate => {
+                    if !self.escalate(&runtime).await? {
+                        return Ok(());
+                    }
+                }
+                Pause::Idle => {
+                    tracing::info!(session = %self.id, "releasing the sandbox of an idle session");
+                    return self.put_away(Some(&runtime), None).await.map(drop);
+                }
+                Pause::By(command) => {
+                    if self
+                        .handle(command, Some(&runtime))
+                        .await?
+                        .runtime_is_gone()
+                    {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// After an adoption: what the program may not have got yet goes to it again; it takes everything once.
+    async fn redeliver(&mut self, runtime: &StartedRuntime) -> Result<()> {
+        let Some(turn) = self.row.session.current_turn else {
+            return Ok(());
+        };
+        let open = self
+            .queue
+            .front()
+            .filter(|input| input.turn_id == Some(turn));
+        if let Some(input) = open.filter(|input| input.state == InputState::Delivered) {
+            let input = EngineInput {
+                input_id: input.id,
+                content: input.content.clone(),
+                notice: None,
+            };
+            self.to_engine(runtime.client.deliver(input).await);
+        }
+        if self.row.session.state == SessionState::Interrupting {
+            self.begin_stop(runtime, Cause::Asked).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the stream until something else has to be done.
+    async fn read(&mut self, runtime: &StartedRuntime) -> Result<Pause> {
+        let client = runtime.client.as_ref();
+        let draining = self.manager.draining.clone();
+        let mut events = client.turn_events();
+        loop {
+            self.deliver_next(runtime).await?;
+            let deadline = self.deadline();
+            tokio::select! {
+                () = draining.cancelled() => return Ok(Pause::Draining),
+                step = events.next() => {
+                    let Some(step) = step else { return Ok(Pause::Ended) };
+                    let mut step = match step {
+                        Ok(step) => step,
+                        Err(error) => {
+                            tracing::warn!(session = %self.id, %error, "the engine's stream broke");
+                            return Ok(Pause::Detached);
+                        }
+                    };
+                    // What is ready already shares the commit.
+                    for _ in 0..MOST_STEPS {
+                        match events.next().now_or_never() {
+                            Some(Some(Ok(next))) => step.absorb(next),
+                            // An end or an error comes again.
+                            _ => break,
+                        }
+                    }
+                    if !self.take(step, runtime).await? {
+                        return Ok(Pause::Detached);
+                    }
+                }
+                command = self.mailbox.recv() => match command {
+                    None => return Ok(Pause::Draining),
+                    Some(command) if command.ends_runtime() => return Ok(Pause::By(command)),
+                    Some(command) => {
+                        self.handle(command, Some(runtime)).await?;
+                    }
+                },
+                () = tokio::time::sleep_until(deadline) => {
+                    if let Some(pause) = self.on_deadline(runtime).await? {
+                        return Ok(pause);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes a step durable and lets its bytes go; `false` when the connection is lost.
+    async fn take(&mut self, step: Step, runtime: &StartedRuntime) -> Result<bool> {
+        self.progress = Instant::now();
+        let client = runtime.client.as_ref();
+        let mut draft = Draft::default();
+        if step.emissions.iter().any(super::step::ends_turn) {
+            match self.native_state(runtime).await {
+                Ok(files) => draft.commit.native_state = files,
+                Err(error) if error.kind() == ErrorKind::Detached => return Ok(false),
+                // The volume still holds it; the turn's outcome is not held back.
+                Err(error) => {
+                    tracing::warn!(session = %self.id, %error, "the native state could not be saved")
+                }
+            }
+        }
+        let commit = step.commit;
+        self.translate(step, &mut draft);
+        if !commit && draft.commit.events.is_empty() && draft.commit.interactions.is_empty() {
+            self.hub.publish(Vec::new(), draft.deltas);
+            self.misses = 0;
+            return Ok(true);
+        }
+        let checkpoint = client.checkpoint();
+        draft.commit.runtime.checkpoint = Some(Some(checkpoint.text().to_owned()));
+        // The pieces of this very step are part of the image that is stored.
+        let deltas = std::mem::take(&mut draft.deltas);
+        self.hub
+            .publish(Vec::new(), self.deltas_that_stay(&draft, deltas));
+        draft.commit.runtime.open_messages = Some(self.hub.open_messages(&draft.commit.events));
+        self.commit(draft).await?;
+        self.row.checkpoint = Some(checkpoint.text().to_owned());
+        match client.committed(&checkpoint).await {
+            Ok(()) => {
+                self.misses = 0;
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(session = %self.id, %error, "bytes for the engine could not be written");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Begins the turn of the first waiting input, if nothing runs.
+    async fn deliver_next(&mut self, runtime: &StartedRuntime) -> Result<()> {
+        let mut draft = Draft::default();
+        if let Some(input) = self.begin_turn(&mut draft).await? {
+            self.commit(draft).await?;
+            self.to_engine(runtime.client.deliver(input).await);
+        }
+        Ok(())
+    }
+
+    /// Opens the turn of the first waiting input in `draft`; the caller commits and then delivers.
+    pub(super) async fn begin_turn(&mut self, draft: &mut Draft) -> Result<Option<EngineInput>> {
+        if self.row.session.current_turn.is_some() || self.stop.is_some() {
+            return Ok(None);
+        }
+        let Some(input) = self
+            .queue
+            .front()
+            .filter(|input| input.state == InputState::Queued)
+        else {
+            return Ok(None);
+        };
+        let (id, content) = (input.id, input.content.clone());
+        let notice = self.notice().await?;
+        let turn = TurnId::new();
+        self.open_turn(draft, turn, TurnOrigin::Input { input_id: id });
+        if let Some(input) = self.queue.front_mut() {
+            input.state = InputState::Delivered;
+            input.turn_id = Some(turn);
+        }
+        draft.input(InputChange::Move(id, InputState::Delivered, Some(turn)));
+        Ok(Some(EngineInput {
+            input_id: id,
+            content,
+            notice,
+        }))
+    }
+
+    pub(super) fn open_turn(&mut self, draft: &mut Draft, turn: TurnId, origin: TurnOrigin) {
+        self.row.session.current_turn = Some(turn);
+        draft.commit.session.current_turn = Some(Some(turn));
+        draft.event(Some(turn), EventPayload::TurnStarted { origin });
+        self.set_state(draft, SessionState::Busy, None);
+        self.progress = Instant::now();
+    }
+
+    /// What the program should know about the turn before: it is never repeated silently.
+    async fn notice(&self) -> Result<Option<String>> {
+        let last = self.manager.store().last_turn_end(self.id).await?;
+        let Some(EventPayload::TurnEnded {
+            outcome: TurnOutcome::Failed { failure },
+            ..
+        }) = last.map(|event| event.payload)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(format!(
+            "The previous turn ended abnormally ({}). Check what it has done before repeating a step.",
+            failure.reason
+        )))
+    }
+
+    /// When something is due.
+    fn deadline(&self) -> Instant {
+        let settings = &self.manager.parts.settings;
+        if let Some(stop) = &self.stop {
+            return stop.harder_at;
+        }
+        if let Some(interaction) = self.active_interaction() {
+            let age = astrabox_types::Timestamp::now().duration_since(interaction.created_at);
+            let age = Duration::try_from(age).unwrap_or_default();
+            return Instant::now() + settings.interaction_timeout.saturating_sub(age);
+        }
+        if self.row.session.current_turn.is_some() {
+            return self.progress + settings.stall_timeout;
+        }
+        if self.background {
+            // Background work ends by the engine's word or its exit.
+            return Instant::now() + Duration::from_secs(3600);
+        }
+        self.progress + settings.idle_timeout
+    }
+
+    async fn on_deadline(&mut self, runtime: &StartedRuntime) -> Result<Option<Pause>> {
+        if self.deadline() > Instant::now() {
+            return Ok(None);
+        }
+        if self.stop.is_some() {
+            return Ok(Some(Pause::Escalate));
+        }
+        if self.active_interaction().is_some() {
+            let mut draft = Draft::default();
+            self.expire_interactions(&mut draft, "nobody answered in time");
+            self.set_state(
+                &mut draft,
+                SessionState::Interrupting,
+                Some("interaction_expired".to_owned()),
+            );
+            self.commit(draft).await?;
+            self.begin_stop(runtime, Cause::Unanswered).await;
+            return Ok(None);
+        }
+        if self.row.session.current_turn.is_some() {
+            let mut draft = Draft::default();
+            self.set_state(
+                &mut draft,
+                SessionState::Interrupting,
+                Some("engine_stalled".to_owned()),
+            );
+            self.commit(draft).await?;
+            self.begin_stop(runtime, Cause::Stalled).await;
+            return Ok(None);
+        }
+        if self.background || !self.queue.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Pause::Idle))
+    }
+
+    /// Asks the program to stop its turn; harder means follow when it does not.
+    pub(super) async fn begin_stop(&mut self, runtime: &StartedRuntime, cause: Cause) {
+        if self.stop.is_some() {
+            return;
+        }
+        let harder_at = Instant::now() + self.manager.parts.settings.interrupt_timeout;
+        self.stop = Some(Stop { cause, harder_at });
+        self.to_engine(runtime.client.interrupt().await);
+    }
+
+    /// The program did not stop its turn: it is ended by signal and kill, and if that is not proven, its sandbox
+    /// is destroyed. Returns whether the runtime can be read on.
+    async fn escalate(&mut self, runtime: &StartedRuntime) -> Result<bool> {
+        let within = self.manager.parts.settings.interrupt_timeout;
+        let closed = tokio::time::timeout(within * 3, runtime.client.close(within)).await;
+        if matches!(closed, Ok(Ok(())))
+            && self
+                .read_to_end(runtime.client.as_ref(), runtime, within)
+                .await?
+        {
+            self.engine_ended().await?;
+            return Ok(false);
+        }
+        tracing::warn!(session = %self.id, "the engine did not end; destroying its sandbox");
+        let outcome = self.stopped_outcome(TurnOutcome::Interrupted);
+        self.destroy_sandbox().await;
+        let mut draft = Draft::default();
+        self.end_turn(&mut draft, outcome, None);
+        self.forget_sandbox(&mut draft);
+        self.set_state(
+            &mut draft,
+            SessionState::Hibernated,
+            Some("the engine was killed".to_owned()),
+        );
+        self.commit(draft).await?;
+        Ok(false)
+    }
+
+    /// Takes the last steps of a program that is ending; tells whether its end was seen.
+    pub(super) async fn read_to_end(
+        &mut self,
+        client: &dyn EngineClient,
+        runtime: &StartedRuntime,
+        within: Duration,
+    ) -> Result<bool> {
+        let until = Instant::now() + within;
+        let mut events = client.turn_events();
+        loop {
+            match tokio::time::timeout_at(until, events.next()).await {
+                Ok(None) => return Ok(true),
+                Ok(Some(Ok(step))) => {
+                    if !self.take(step, runtime).await? {
+                        return Ok(false);
+                    }
+                }
+                Ok(Some(Err(_))) | Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// The program is gone, the sandbox is there: the next input starts a program in it.
+    async fn engine_ended(&mut self) -> Result<()> {
+        let mut draft = Draft::default();
+        if self.row.session.current_turn.is_some() {
+            // An adapter owes a terminal on exit; one that does not give it must not wedge the session.
+            let failure = TurnFailure {
+                reason: "engine_exited".to_owned(),
+                message: "the engine's program ended".to_owned(),
+            };
+            let outcome = self.stopped_outcome(TurnOutcome::Failed { failure });
+            self.end_turn(&mut draft, outcome, None);
+        }
+        self.background = false;
+        self.row.checkpoint = None;
+        draft.commit.runtime.checkpoint = Some(None);
+        draft.commit.runtime.open_messages = Some(None);
+        self.set_state(
+            &mut draft,
+            SessionState::Hibernated,
+            Some("the engine's program ended".to_owned()),
+        );
+        self.commit(draft).await.map(drop)
+    }
+
+    /// A call to the client failed: what is wrong shows in its stream as well.
+    pub(super) fn to_engine(&self, result: astrabox_engine::Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(session = %self.id, %error, "the engine's client refused a command");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The checks of what clients write; each names the field.
+
+use std::collections::BTreeMap;
+
+use astrabox_egress::HostPattern;
+use astrabox_engine::EngineCapabilities;
+use astrabox_types::{
+    ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES, Networking, PermissionLevel,
+    ResourceLimits,
+};
+
+use crate::{Error, PageRequest, Result};
+
+const MAX_DESCRIPTION: usize = 2048;
+const MAX_SYSTEM: usize = 100_000;
+const MAX_HOSTS: usize = 256;
+const MAX_CONTENT_PARTS: usize = 100;
+const MIB: u64 = 1 << 20;
+
+/// The size of a page.
+pub(crate) fn page_size(page: &PageRequest) -> Result<u32> {
+    match page.size {
+        0 => Ok(100),
+        size @ 1..=1000 => Ok(size),
+        _ => Err(Error::field("page_size", "is a number from 1 to 1000")),
+    }
+}
+
+fn length(field: &str, text: &str, least: usize, most: usize) -> Result<()> {
+    if text.len() < least || text.len() > most {
+        return Err(Error::field(field, format!("has {least} to {most} bytes")));
+    }
+    Ok(())
+}
+
+/// The caller's own labels.
+pub(crate) fn metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+    if metadata.len() > 16 {
+        return Err(Error::field("metadata", "has at most 16 entries"));
+    }
+    for (key, value) in metadata {
+        length("metadata", key, 1, 64)?;
+        length("metadata", value, 0, 512)?;
+    }
+    Ok(())
+}
+
+/// An environment with its defaults already filled in.
+pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if spec.name.is_empty() || spec.name.len() > 64 || !spec.name.bytes().all(plain) {
+        return Err(Error::field("spec.name", "is 1 to 64 of a-z, 0-9 and -"));
+    }
+    // An id in place of a name must never be ambiguous.
+    if spec.name.starts_with("env_") {
+        return Err(Error::field("spec.name", "does not begin with env_"));
+    }
+    length("spec.description", &spec.description, 0, MAX_DESCRIPTION)?;
+    if let Networking::Limited { allowed_hosts } = &spec.networking {
+        if allowed_hosts.len() > MAX_HOSTS {
+            return Err(Error::field(
+                "spec.networking.limited.allowed_hosts",
+                format!("has at most {MAX_HOSTS} hosts"),
+            ));
+        }
+        for host in allowed_hosts {
+            host.parse::<HostPattern>()
+                .map_err(|error| Error::field("spec.networking.limited.allowed_hosts", error))?;
+        }
+    }
+    limits(&spec.limits)
+}
+
+/// Zeros become the defaults.
+pub(crate) fn with_defaults(limits: ResourceLimits, defaults: ResourceLimits) -> ResourceLimits {
+    let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    let or32 = |value: u32, default: u32| if value == 0 { default } else { value };
+    ResourceLimits {
+        memory_bytes: or(limits.memory_bytes, defaults.memory_bytes),
+        pids: or32(limits.pids, defaults.pids),
+        cpu_millis: or32(limits.cpu_millis, defaults.cpu_millis),
+        disk_bytes: or(limits.disk_bytes, defaults.disk_bytes),
+        wall_seconds: limits.wall_seconds,
+    }
+}
+
+fn limits(limits: &ResourceLimits) -> Result<()> {
+    let least = [
+        ("spec.limits.memory_bytes", limits.memory_bytes, 64 * MIB),
+        ("spec.limits.pids", u64::from(limits.pids), 16),
+        ("spec.limits.cpu_millis", u64::from(limits.cpu_millis), 50),
+        ("spec.limits.disk_bytes", limits.disk_bytes, 64 * MIB),
+    ];
+    for (field, value, least) in least {
+        if value < least {
+            return Err(Error::field(field, format!("is at least {least}")));
+        }
+    }
+    Ok(())
+}
+
+/// What an agent says, but for what depends on its environment.
+pub(crate) fn agent(
+    name: &str,
+    description: &str,
+    model: &str,
+    system: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<()> {
+    length("spec.name", name, 1, 256)?;
+    length("spec.description", description, 0, MAX_DESCRIPTION)?;
+    length("spec.model", model, 1, 256)?;
+    if model.chars().any(char::is_control) {
+        return Err(Error::field("spec.model", "has no control characters"));
+    }
+    length("spec.system", system, 0, MAX_SYSTEM)?;
+    metadata(labels)
+}
+
+/// An agent's engine options against its engine.
+pub(crate) fn engine_options(
+    capabilities: &EngineCapabilities,
+    options: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, Json>> {
+    let mut parsed = BTreeMap::new();
+    for (name, text) in options {
+        let value = Json::parse(text).map_err(|error| {
+            Error::field(
+                "spec.engine_options",
+                format!("block `{name}` is not JSON: {error}"),
+            )
+        })?;
+        parsed.insert(name.clone(), value);
+    }
+    astrabox_engine::check_options(capabilities, &parsed)
+        .map_err(|error| Error::field("spec.engine_options", error.context()))?;
+    Ok(parsed)
+}
+
+/// A permission mode against the engine and the sandbox's level.
+pub(crate) fn permission_mode(
+    capabilities: &EngineCapabilities,
+    level: PermissionLevel,
+    mode: &str,
+) -> Result<()> {
+    let known = |wanted: PermissionLevel| {
+        level == PermissionLevel::Advanced || wanted == PermissionLevel::Default
+    };
+    let fits = capabilities
+        .permission_modes
+        .iter()
+        .any(|known_mode| known_mode.name == mode && known(known_mode.level));
+    if fits {
+        return Ok(());
+    }
+    let names: Vec<_> = capabilities
+        .permission_modes
+        .iter()
+        .filter(|mode| known(mode.level))
+        .map(|mode| mode.name)
+        .collect();
+    let list = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(Error::new(
+        ErrorReason::PermissionModeUnknown,
+        format!(
+            "`{mode}` is not a permission mode of this engine at this permission level; there are: {list}"
+        ),
+    ))
+}
+
+/// The content of an input against what the engine takes.
+pub(crate) fn content(capabilities: &EngineCapabilities, content: &[ContentPart]) -> Result<()> {
+    if content.is_empty() || content.iter().all(ContentPart::is_empty) {
+        return Err(Error::field(
+            "content",
+            "has at least one part that is not empty",
+        ));
+    }
+    if content.len() > MAX_CONTENT_PARTS {
+        return Err(Error::field(
+            "content",
+            format!("has at most {MAX_CONTENT_PARTS} parts"),
+        ));
+    }
+    let bytes: usize = content.iter().map(ContentPart::len).sum();
+    if bytes > MAX_INPUT_BYTES {
+        return Err(Error::new(
+            ErrorReason::TooLarge,
+            format!("content: has at most {MAX_INPUT_BYTES} bytes in all"),
+        ));
+    }
+    for part in content {
+        let wanted = match part {
+            ContentPart::Text { .. } => "text",
+            ContentPart::Image { .. } => "image",
+        };
+        if !capabilities.input_content_types.contains(&wanted) {
+            return Err(Error::new(
+                ErrorReason::CapabilityUnavailable,
+                format!("content: this engine takes no `{wanted}` parts"),
+            ));
+        }
+    }
+    Ok(())
+}
