@@ -1,3 +1,9 @@
 //! The process that holds one sandbox.
+//!
+//! Invariant: decides nothing; everything is in `astrabox-runner-core`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    astrabox_runner_core::main(std::env::args_os().skip(1))
+}

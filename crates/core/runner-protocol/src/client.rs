@@ -171,8 +171,9 @@ impl RunnerClient {
         }
     }
 
-    /// Closes stdin of process `name` once everything accepted is delivered; `offset` is where it ends.
-    pub async fn close_stdin(&self, name: &str, offset: u64) -> Result<(), RunnerError> {
+    /// Closes stdin of process `name` once everything accepted is delivered. With an offset, only if that is
+    /// where it ends, so that a close cannot overtake a write.
+    pub async fn close_stdin(&self, name: &str, offset: Option<u64>) -> Result<(), RunnerError> {
         let request = wire::CloseStdinRequest {
             name: name.to_owned(),
             offset,
@@ -229,8 +230,21 @@ impl RunnerClient {
 
     /// The box and all its processes.
     pub async fn status(&self) -> Result<BoxStatus, RunnerError> {
+        self.ask_status(None).await
+    }
+
+    /// The process of this name, if there is one on record.
+    pub async fn process(&self, name: &str) -> Result<Option<ProcessInfo>, RunnerError> {
+        let status = self.ask_status(Some(name.to_owned())).await?;
+        Ok(status
+            .processes
+            .into_iter()
+            .find(|process| process.name == name))
+    }
+
+    async fn ask_status(&self, process: Option<String>) -> Result<BoxStatus, RunnerError> {
         let mut wire = self.wire.clone();
-        let call = async move { wire.status(wire::StatusRequest {}).await };
+        let call = async move { wire.status(wire::StatusRequest { process }).await };
         let response = answer("status", self.deadlines.call, call).await?;
         BoxStatus::try_from(response).map_err(|error| protocol("status", error))
     }

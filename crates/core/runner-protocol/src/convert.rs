@@ -1,9 +1,11 @@
 //! Between the typed values and their wire forms. An unknown enum value is refused, never guessed.
 
+use astrabox_types::PermissionLevel;
+
 use crate::model::{
     AttachEvent, BoxState, BoxStatus, Enforcement, ExitInfo, ExitReason, ExitStatus, FileInfo,
-    FileKind, OutputStream, Posture, ProcessInfo, ProcessState, RunnerInfo, SignalTarget,
-    SpawnCommand, Stats, StdinInfo, StreamInfo, WriteFileOptions,
+    FileKind, LimitPosture, OutputStream, Posture, ProcessInfo, ProcessState, RunnerInfo,
+    SignalTarget, SpawnCommand, Stats, StdinInfo, StreamInfo, WriteFileOptions,
 };
 use crate::{ProcessIdentity, wire};
 
@@ -434,23 +436,50 @@ impl From<wire::StatsResponse> for Stats {
     }
 }
 
+impl From<LimitPosture> for wire::LimitPosture {
+    fn from(posture: LimitPosture) -> Self {
+        Self {
+            enforcement: wire::Enforcement::from(posture.enforcement).into(),
+            how: posture.how,
+        }
+    }
+}
+
+fn limit(posture: Option<wire::LimitPosture>, field: &'static str) -> Result<LimitPosture> {
+    let posture = posture.ok_or(Unintelligible(field))?;
+    Ok(LimitPosture {
+        enforcement: Enforcement::from_wire(posture.enforcement)?,
+        how: posture.how,
+    })
+}
+
+const LEVELS: [(PermissionLevel, &str); 2] = [
+    (PermissionLevel::Default, "default"),
+    (PermissionLevel::Advanced, "advanced"),
+];
+
 impl From<Posture> for wire::PostureResponse {
     fn from(posture: Posture) -> Self {
+        let level = LEVELS.iter().find(|(level, _)| *level == posture.level);
         Self {
-            permission_level: posture.permission_level,
+            permission_level: level.map_or("", |(_, name)| name).to_owned(),
             rootless: posture.rootless,
             host_uid: posture.host_uid,
+            box_uid: posture.box_uid,
             namespaces: posture.namespaces,
             no_new_privileges: posture.no_new_privileges,
+            no_capabilities: posture.no_capabilities,
             seccomp: posture.seccomp,
-            host_network: posture.host_network,
-            read_only_base: posture.read_only_base,
+            loopback_only: posture.loopback_only,
+            base: posture.base,
             host_paths_hidden: posture.host_paths_hidden,
             cgroup_version: posture.cgroup_version,
-            memory: wire::Enforcement::from(posture.memory).into(),
-            pids: wire::Enforcement::from(posture.pids).into(),
-            cpu: wire::Enforcement::from(posture.cpu).into(),
-            disk: wire::Enforcement::from(posture.disk).into(),
+            memory: Some(posture.memory.into()),
+            pids: Some(posture.pids.into()),
+            cpu: Some(posture.cpu.into()),
+            disk: Some(posture.disk.into()),
+            file_size: Some(posture.file_size.into()),
+            freeze: Some(posture.freeze.into()),
             notes: posture.notes,
         }
     }
@@ -460,21 +489,27 @@ impl TryFrom<wire::PostureResponse> for Posture {
     type Error = Unintelligible;
 
     fn try_from(response: wire::PostureResponse) -> Result<Self> {
+        let name = response.permission_level;
+        let level = LEVELS.iter().find(|(_, candidate)| *candidate == name);
         Ok(Self {
-            memory: Enforcement::from_wire(response.memory)?,
-            pids: Enforcement::from_wire(response.pids)?,
-            cpu: Enforcement::from_wire(response.cpu)?,
-            disk: Enforcement::from_wire(response.disk)?,
-            permission_level: response.permission_level,
+            level: level.ok_or(Unintelligible("permission level"))?.0,
             rootless: response.rootless,
             host_uid: response.host_uid,
+            box_uid: response.box_uid,
             namespaces: response.namespaces,
             no_new_privileges: response.no_new_privileges,
+            no_capabilities: response.no_capabilities,
             seccomp: response.seccomp,
-            host_network: response.host_network,
-            read_only_base: response.read_only_base,
+            loopback_only: response.loopback_only,
+            base: response.base,
             host_paths_hidden: response.host_paths_hidden,
             cgroup_version: response.cgroup_version,
+            memory: limit(response.memory, "memory")?,
+            pids: limit(response.pids, "pids")?,
+            cpu: limit(response.cpu, "cpu")?,
+            disk: limit(response.disk, "disk")?,
+            file_size: limit(response.file_size, "file size")?,
+            freeze: limit(response.freeze, "freeze")?,
             notes: response.notes,
         })
     }

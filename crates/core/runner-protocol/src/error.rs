@@ -53,6 +53,8 @@ pub enum RunnerErrorKind {
     BoxGone,
     /// The box is frozen.
     BoxFrozen,
+    /// The box takes no requests at the moment.
+    BoxBusy,
     /// Runner and caller have no protocol version in common.
     VersionMismatch,
     /// The file is of another kind than the call needs, or a directory is not empty.
@@ -93,6 +95,7 @@ impl SeamErrorKind for RunnerErrorKind {
             Self::SpawnFailed { .. } => "spawn failed",
             Self::BoxGone => "box gone",
             Self::BoxFrozen => "box frozen",
+            Self::BoxBusy => "box busy",
             Self::VersionMismatch => "version mismatch",
             Self::WrongFileKind => "wrong kind of file",
             Self::PathDenied => "path denied",
@@ -107,7 +110,7 @@ impl SeamErrorKind for RunnerErrorKind {
     }
 
     fn retryable(self) -> bool {
-        matches!(self, Self::Unavailable | Self::TimedOut)
+        matches!(self, Self::Unavailable | Self::TimedOut | Self::BoxBusy)
     }
 }
 
@@ -140,6 +143,7 @@ pub fn to_status(error: &RunnerError) -> Status {
         }
         Kind::BoxGone => (Code::FailedPrecondition, Reason::BoxGone),
         Kind::BoxFrozen => (Code::FailedPrecondition, Reason::BoxFrozen),
+        Kind::BoxBusy => (Code::Unavailable, Reason::BoxBusy),
         Kind::VersionMismatch => (Code::FailedPrecondition, Reason::VersionMismatch),
         Kind::WrongFileKind => (Code::FailedPrecondition, Reason::WrongFileKind),
         Kind::PathDenied => (Code::PermissionDenied, Reason::PathDenied),
@@ -189,6 +193,7 @@ fn kind_of(detail: &ErrorDetail) -> RunnerErrorKind {
         },
         Ok(Reason::BoxGone) => Kind::BoxGone,
         Ok(Reason::BoxFrozen) => Kind::BoxFrozen,
+        Ok(Reason::BoxBusy) => Kind::BoxBusy,
         Ok(Reason::VersionMismatch) => Kind::VersionMismatch,
         Ok(Reason::WrongFileKind) => Kind::WrongFileKind,
         Ok(Reason::PathDenied) => Kind::PathDenied,

@@ -2,8 +2,9 @@
 //!
 //! `astrabox-runner run SPEC` takes a [`LaunchSpec`] in a file that only its owner can read, makes the
 //! box, detaches from its launcher, and writes one [`Report`] line to the standard output it was started
-//! with. The other commands (`clean SPEC`, `probe`, `prepare-image PATH BYTES`) answer with one `Report`
-//! line too.
+//! with. The other commands answer with one `Report` line too: `clean SPEC` removes what a dead runner
+//! left, `probe` tells what this host can do, `prepare-volume CACHE PLACE BYTES` makes a volume in the
+//! directory `PLACE`, with templates kept in `CACHE`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -242,6 +243,45 @@ pub struct Started {
     pub process: ProcessIdentity,
     /// Counts the runners that have served this state directory, from 1.
     pub generation: u64,
+}
+
+/// The answer of `clean`: nothing is left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cleaned {}
+
+/// The answer of `probe`: what this host can do for boxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostReport {
+    /// Whether boxes would be made without root.
+    pub rootless: bool,
+    /// What was looked at.
+    pub checks: Vec<HostCheck>,
+}
+
+/// One thing that a host needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostCheck {
+    /// A short name, stable.
+    pub name: String,
+    /// Whether it is there.
+    pub ok: bool,
+    /// Whether no box can be made without it; otherwise boxes are only weaker, as their posture says.
+    pub required: bool,
+    /// What was found.
+    pub detail: String,
+    /// What to do if it is not there; empty if it is.
+    pub remedy: String,
+}
+
+impl HostReport {
+    /// Whether boxes can be made at all.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.checks.iter().all(|check| check.ok || !check.required)
+    }
 }
 
 impl<T: Serialize> Report<T> {

@@ -27,13 +27,13 @@ pub use error::{RunnerError, RunnerErrorKind, from_status, to_status};
 pub use identity::{ProcessIdentity, boot_id};
 pub use model::{
     AttachEvent, BoxState, BoxStatus, Enforcement, ExitInfo, ExitReason, ExitStatus, FileInfo,
-    FileKind, OutputStream, Posture, ProcessInfo, ProcessState, RunnerInfo, SignalTarget,
-    SpawnCommand, Stats, StdinInfo, StreamInfo, WriteFileOptions,
+    FileKind, LimitPosture, OutputStream, Posture, ProcessInfo, ProcessState, RunnerInfo,
+    SignalTarget, SpawnCommand, Stats, StdinInfo, StreamInfo, WriteFileOptions,
 };
 pub use version::{MAX_VERSION, MIN_VERSION, negotiate};
 
 /// The most bytes of stdin or of a file in one message. [`RunnerClient`] splits what is longer.
-pub const MAX_DATA_BYTES: usize = 1 << 20;
+pub const MAX_DATA_BYTES: usize = 256 << 10;
 
 /// The most bytes in one chunk of output or of a file that the runner sends.
 pub const CHUNK_BYTES: usize = 64 << 10;

@@ -1,5 +1,6 @@
 //! What the calls take and give, in types that cannot hold an unknown value.
 
+use astrabox_types::PermissionLevel;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -283,37 +284,54 @@ pub enum Enforcement {
     Hard,
 }
 
+/// How a limit is kept, and by what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitPosture {
+    /// How.
+    pub enforcement: Enforcement,
+    /// By what, as `cgroup v2 memory`.
+    pub how: String,
+}
+
 /// What confines the box, as found by looking at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posture {
     /// The permission level that it was made with.
-    pub permission_level: String,
+    pub level: PermissionLevel,
     /// Whether runner and box live without any privilege of the host's root.
     pub rootless: bool,
     /// The user id that the box's processes have on the host.
     pub host_uid: u32,
+    /// The user id that they have inside.
+    pub box_uid: u32,
     /// Its own namespaces, named as in `/proc/PID/ns`.
     pub namespaces: Vec<String>,
     /// Whether no program in it can gain privileges.
     pub no_new_privileges: bool,
+    /// Whether it has no capability and can get none.
+    pub no_capabilities: bool,
     /// Whether a system call filter is in force.
     pub seccomp: bool,
-    /// Whether it can reach the host's network other than through its egress listener.
-    pub host_network: bool,
-    /// Whether its base is read-only.
-    pub read_only_base: bool,
-    /// Whether its mount table shows no path of the host.
+    /// Whether its only way out is the egress listener.
+    pub loopback_only: bool,
+    /// Where its programs come from, read-only: `host` or `dir`.
+    pub base: String,
+    /// Whether its mount table shows no path of the host but standard ones.
     pub host_paths_hidden: bool,
     /// The version of the cgroups that hold it; 0: none.
     pub cgroup_version: u32,
     /// How the memory limit is kept.
-    pub memory: Enforcement,
+    pub memory: LimitPosture,
     /// How the limit of processes is kept.
-    pub pids: Enforcement,
+    pub pids: LimitPosture,
     /// How the limit of CPU time is kept.
-    pub cpu: Enforcement,
-    /// How the disk limit is kept.
-    pub disk: Enforcement,
+    pub cpu: LimitPosture,
+    /// How the limit of the volume is kept.
+    pub disk: LimitPosture,
+    /// How the limit of one file's size is kept.
+    pub file_size: LimitPosture,
+    /// How the box is frozen.
+    pub freeze: LimitPosture,
     /// What is weaker than it could be, and why.
     pub notes: Vec<String>,
 }

@@ -210,7 +210,7 @@ pub struct WriteStdinRequest {
     /// was accepted, and only the rest is queued.
     #[prost(uint64, tag = "2")]
     pub offset: u64,
-    /// At most 1 MiB.
+    /// At most 256 KiB.
     #[prost(bytes = "bytes", tag = "3")]
     pub data: ::prost::bytes::Bytes,
 }
@@ -224,9 +224,9 @@ pub struct WriteStdinResponse {
 pub struct CloseStdinRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Must be the next offset to accept, so that a close cannot overtake a write.
-    #[prost(uint64, tag = "2")]
-    pub offset: u64,
+    /// When set, it must be the next offset to accept, so that a close cannot overtake a write.
+    #[prost(uint64, optional, tag = "2")]
+    pub offset: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseStdinResponse {}
@@ -279,8 +279,12 @@ pub struct ForgetRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForgetResponse {}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StatusRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatusRequest {
+    /// When set, only this process is told of; none when no process has this name.
+    #[prost(string, optional, tag = "1")]
+    pub process: ::core::option::Option<::prost::alloc::string::String>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusResponse {
     #[prost(enumeration = "BoxState", tag = "1")]
@@ -348,7 +352,7 @@ pub mod write_file_request {
     pub enum Part {
         #[prost(message, tag = "1")]
         Header(super::WriteFileHeader),
-        /// At most 1 MiB in one message.
+        /// At most 256 KiB in one message.
         #[prost(bytes, tag = "2")]
         Data(::prost::bytes::Bytes),
     }
@@ -467,44 +471,62 @@ pub struct StatsResponse {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PostureRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LimitPosture {
+    #[prost(enumeration = "Enforcement", tag = "1")]
+    pub enforcement: i32,
+    /// By what, as "cgroup v2 memory".
+    #[prost(string, tag = "2")]
+    pub how: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PostureResponse {
+    /// `default` or `advanced`.
     #[prost(string, tag = "1")]
     pub permission_level: ::prost::alloc::string::String,
     /// The runner and the box live without any privilege of the host's root.
     #[prost(bool, tag = "2")]
     pub rootless: bool,
-    /// The user id that the box's processes have on the host.
+    /// The user id that the box's processes have on the host, and inside.
     #[prost(uint32, tag = "3")]
     pub host_uid: u32,
-    /// Names as in /proc/PID/ns: user, pid, mnt, net, ipc, uts, cgroup.
-    #[prost(string, repeated, tag = "4")]
+    #[prost(uint32, tag = "4")]
+    pub box_uid: u32,
+    /// Its own namespaces, named as in /proc/PID/ns.
+    #[prost(string, repeated, tag = "5")]
     pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(bool, tag = "5")]
-    pub no_new_privileges: bool,
     #[prost(bool, tag = "6")]
-    pub seccomp: bool,
-    /// The box can reach the host's network, other than through its egress listener.
+    pub no_new_privileges: bool,
+    /// It has no capability and can get none.
     #[prost(bool, tag = "7")]
-    pub host_network: bool,
-    /// The base is read-only.
+    pub no_capabilities: bool,
     #[prost(bool, tag = "8")]
-    pub read_only_base: bool,
-    /// The box's mount table shows no path of the host.
+    pub seccomp: bool,
+    /// Its only way out is the egress listener.
     #[prost(bool, tag = "9")]
+    pub loopback_only: bool,
+    /// Where its programs come from, read-only: `host` or `dir`.
+    #[prost(string, tag = "10")]
+    pub base: ::prost::alloc::string::String,
+    /// Its mount table shows no path of the host but standard ones.
+    #[prost(bool, tag = "11")]
     pub host_paths_hidden: bool,
     /// 0: none, 1 or 2.
-    #[prost(uint32, tag = "10")]
+    #[prost(uint32, tag = "12")]
     pub cgroup_version: u32,
-    #[prost(enumeration = "Enforcement", tag = "11")]
-    pub memory: i32,
-    #[prost(enumeration = "Enforcement", tag = "12")]
-    pub pids: i32,
-    #[prost(enumeration = "Enforcement", tag = "13")]
-    pub cpu: i32,
-    #[prost(enumeration = "Enforcement", tag = "14")]
-    pub disk: i32,
+    #[prost(message, optional, tag = "13")]
+    pub memory: ::core::option::Option<LimitPosture>,
+    #[prost(message, optional, tag = "14")]
+    pub pids: ::core::option::Option<LimitPosture>,
+    #[prost(message, optional, tag = "15")]
+    pub cpu: ::core::option::Option<LimitPosture>,
+    #[prost(message, optional, tag = "16")]
+    pub disk: ::core::option::Option<LimitPosture>,
+    #[prost(message, optional, tag = "17")]
+    pub file_size: ::core::option::Option<LimitPosture>,
+    #[prost(message, optional, tag = "18")]
+    pub freeze: ::core::option::Option<LimitPosture>,
     /// What is weaker than it could be, and why; one sentence each.
-    #[prost(string, repeated, tag = "15")]
+    #[prost(string, repeated, tag = "19")]
     pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -555,6 +577,8 @@ pub enum ErrorReason {
     Unsupported = 19,
     /// INTERNAL: the kernel refused something that should have worked; errno says what.
     Internal = 20,
+    /// UNAVAILABLE: the box takes no requests at the moment; the same call may succeed later.
+    BoxBusy = 21,
 }
 impl ErrorReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -584,6 +608,7 @@ impl ErrorReason {
             Self::TooManyProcesses => "ERROR_REASON_TOO_MANY_PROCESSES",
             Self::Unsupported => "ERROR_REASON_UNSUPPORTED",
             Self::Internal => "ERROR_REASON_INTERNAL",
+            Self::BoxBusy => "ERROR_REASON_BOX_BUSY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -610,6 +635,7 @@ impl ErrorReason {
             "ERROR_REASON_TOO_MANY_PROCESSES" => Some(Self::TooManyProcesses),
             "ERROR_REASON_UNSUPPORTED" => Some(Self::Unsupported),
             "ERROR_REASON_INTERNAL" => Some(Self::Internal),
+            "ERROR_REASON_BOX_BUSY" => Some(Self::BoxBusy),
             _ => None,
         }
     }
