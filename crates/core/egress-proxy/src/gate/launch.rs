@@ -124,10 +124,10 @@ fn prepare(config: &RoleConfig) -> io::Result<(PathBuf, File)> {
         .mode(0o700)
         .create(&config.run_dir)?;
     let config_file = config.run_dir.join(CONFIG_FILE);
-    // Written aside and renamed, for a role that another server starts at the same time.
+    // Written aside and renamed, for a role that is started elsewhere at the same time.
     let aside = config
         .run_dir
-        .join(format!("{CONFIG_FILE}.{}", std::process::id()));
+        .join(format!("{CONFIG_FILE}.{}", uuid::Uuid::now_v7()));
     let mut file = private().create(true).truncate(true).open(&aside)?;
     file.write_all(&serde_json::to_vec(&config)?)?;
     std::fs::rename(&aside, &config_file)?;

@@ -27,7 +27,7 @@ pub(crate) use place::{LOG_FILE, SOCKET};
 pub use user::InvalidUser;
 
 /// How often the role looks whether its directory is still there.
-const LOOK_AROUND: Duration = Duration::from_secs(5);
+const LOOK_AROUND: Duration = Duration::from_secs(2);
 
 /// What a role is started with. Holds no secret, so it may lie in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
