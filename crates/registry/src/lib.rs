@@ -107,6 +107,67 @@ impl<R: Registration> Registry<R> {
     }
 }
 
+/// Defines a seam's `Registration` of providers that are built from a configuration block, and collects it.
+///
+/// The factory trait has `NAME`, `SUMMARY` and an async `build` with these arguments and this result.
+#[macro_export]
+macro_rules! provider_registration {
+    (
+        seam: $seam:literal,
+        factory: $factory:ident,
+        build: ($($argument:ident: $type:ty),+) -> $result:ty,
+    ) => {
+        /// One linked provider of this seam.
+        #[derive(Clone, Copy)]
+        pub struct Registration {
+            name: &'static str,
+            summary: &'static str,
+            origin: &'static str,
+            #[expect(clippy::type_complexity, reason = "it stands here once")]
+            build: fn($($type),+) -> ::std::pin::Pin<
+                ::std::boxed::Box<dyn ::std::future::Future<Output = $result> + ::std::marker::Send>,
+            >,
+        }
+
+        impl Registration {
+            /// Registers a factory; `origin` is `env!("CARGO_PKG_NAME")`.
+            #[must_use]
+            pub const fn new<F: $factory + 'static>(origin: &'static str) -> Self {
+                Self { name: F::NAME, summary: F::SUMMARY, origin, build: |$($argument),+| F::build($($argument),+) }
+            }
+
+            /// Builds the provider.
+            ///
+            /// # Errors
+            /// When the configuration is wrong or the host cannot carry the provider.
+            pub async fn build(&self, $($argument: $type),+) -> $result {
+                (self.build)($($argument),+).await
+            }
+        }
+
+        impl $crate::Registration for Registration {
+            const SEAM: &'static str = $seam;
+            fn name(&self) -> &'static str {
+                self.name
+            }
+            fn summary(&self) -> &'static str {
+                self.summary
+            }
+            fn origin(&self) -> &'static str {
+                self.origin
+            }
+        }
+
+        impl ::std::fmt::Debug for Registration {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct("Registration").field("name", &self.name).field("origin", &self.origin).finish()
+            }
+        }
+
+        $crate::inventory::collect!(Registration);
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

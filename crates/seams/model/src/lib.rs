@@ -10,11 +10,9 @@
 //! * **MO4** `list` gives the names that `resolve` accepts; an empty list means that any name is accepted.
 //! * **MO5** The same request gives the same answer.
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use astrabox_registry as registry;
-use astrabox_registry::Registration as _;
 use astrabox_types::{SeamError, SeamErrorKind};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -127,61 +125,8 @@ pub trait ModelProviderFactory {
     async fn build(config: serde_json::Value) -> Result<Arc<dyn ModelEndpointProvider>, Error>;
 }
 
-type Built = futures::future::BoxFuture<'static, Result<Arc<dyn ModelEndpointProvider>, Error>>;
-
-/// One linked model endpoint provider.
-#[derive(Clone, Copy)]
-pub struct Registration {
-    name: &'static str,
-    summary: &'static str,
-    origin: &'static str,
-    build: fn(serde_json::Value) -> Built,
+astrabox_registry::provider_registration! {
+    seam: "model endpoint provider",
+    factory: ModelProviderFactory,
+    build: (config: serde_json::Value) -> Result<Arc<dyn ModelEndpointProvider>, Error>,
 }
-
-impl Registration {
-    /// Registers `F`; `origin` is `env!("CARGO_PKG_NAME")`.
-    #[must_use]
-    pub const fn new<F: ModelProviderFactory + 'static>(origin: &'static str) -> Self {
-        Self {
-            name: F::NAME,
-            summary: F::SUMMARY,
-            origin,
-            build: |config| F::build(config),
-        }
-    }
-
-    /// Builds the provider.
-    ///
-    /// # Errors
-    /// When the configuration is wrong.
-    pub async fn build(
-        &self,
-        config: serde_json::Value,
-    ) -> Result<Arc<dyn ModelEndpointProvider>, Error> {
-        (self.build)(config).await
-    }
-}
-
-impl astrabox_registry::Registration for Registration {
-    const SEAM: &'static str = "model endpoint provider";
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-    fn origin(&self) -> &'static str {
-        self.origin
-    }
-}
-
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration")
-            .field("name", &self.name())
-            .field("origin", &self.origin())
-            .finish()
-    }
-}
-
-astrabox_registry::inventory::collect!(Registration);

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use astrabox_registry::Registration as _;
 use async_trait::async_trait;
 
 use crate::{EgressGate, Error, ErrorKind, Result, SandboxProvider};
@@ -38,67 +37,10 @@ pub trait SandboxProviderFactory {
     ) -> Result<Arc<dyn SandboxProvider>>;
 }
 
-type Build = fn(
-    serde_json::Value,
-    ProviderContext,
-) -> futures::future::BoxFuture<'static, Result<Arc<dyn SandboxProvider>>>;
-
-/// One linked sandbox provider.
-#[derive(Clone, Copy)]
-pub struct Registration {
-    name: &'static str,
-    summary: &'static str,
-    origin: &'static str,
-    build: Build,
-}
-
-impl Registration {
-    /// Registers `F`; `origin` is `env!("CARGO_PKG_NAME")`.
-    #[must_use]
-    pub const fn new<F: SandboxProviderFactory + 'static>(origin: &'static str) -> Self {
-        Self {
-            name: F::NAME,
-            summary: F::SUMMARY,
-            origin,
-            build: |config, context| F::build(config, context),
-        }
-    }
-
-    /// Builds the provider.
-    ///
-    /// # Errors
-    /// When the configuration is wrong or the host cannot carry the provider.
-    pub async fn build(
-        &self,
-        config: serde_json::Value,
-        context: ProviderContext,
-    ) -> Result<Arc<dyn SandboxProvider>> {
-        (self.build)(config, context).await
-    }
-}
-
-impl astrabox_registry::Registration for Registration {
-    const SEAM: &'static str = "sandbox provider";
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-    fn origin(&self) -> &'static str {
-        self.origin
-    }
-}
-
-astrabox_registry::inventory::collect!(Registration);
-
-impl std::fmt::Debug for Registration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registration")
-            .field("name", &self.name())
-            .field("origin", &self.origin())
-            .finish()
-    }
+astrabox_registry::provider_registration! {
+    seam: "sandbox provider",
+    factory: SandboxProviderFactory,
+    build: (config: serde_json::Value, context: ProviderContext) -> Result<Arc<dyn SandboxProvider>>,
 }
 
 /// Reads a provider's configuration block, refusing unknown keys.

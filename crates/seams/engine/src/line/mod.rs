@@ -7,6 +7,8 @@
 mod client;
 mod protocol;
 mod splitter;
+mod state;
+mod tail;
 
 pub use client::{LineClient, Start};
 pub use protocol::{Effects, Handshake, Line, LineProtocol, Powers};
