@@ -10,7 +10,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::{Error, Result};
 
@@ -26,7 +26,13 @@ type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bo
 #[derive(Clone)]
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Job>,
-    task: Arc<Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>>,
+    task: Arc<Mutex<Option<Task>>>,
+}
+
+/// The writer's task and how it is told to end.
+struct Task {
+    stop: oneshot::Sender<()>,
+    tasks: JoinSet<()>,
 }
 
 /// How every connection is opened.
@@ -46,10 +52,11 @@ impl Writer {
         migrations().run(&mut connection).await?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::task::spawn(run(connection, queue, stopped));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run(connection, queue, stopped));
         Ok(Self {
             jobs,
-            task: Arc::new(Mutex::new(Some((stop, task)))),
+            task: Arc::new(Mutex::new(Some(Task { stop, tasks }))),
         })
     }
 
@@ -79,10 +86,12 @@ impl Writer {
 
     /// Ends the task after everything that was sent before is written.
     pub(crate) async fn close(&self) {
-        if let Some((stop, task)) = self.task.lock().await.take() {
+        if let Some(Task { stop, mut tasks }) = self.task.lock().await.take() {
             let _ = stop.send(());
-            if let Err(error) = task.await {
-                tracing::error!(%error, "the store's writer failed");
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the store's writer failed");
+                }
             }
         }
     }
