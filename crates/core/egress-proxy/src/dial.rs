@@ -100,4 +100,28 @@ mod tests {
         assert_eq!(dial(&[closed], wait).await.err(), Some(Reason::Unreachable));
         assert_eq!(dial(&[], wait).await.err(), Some(Reason::Unreachable));
     }
+
+    #[tokio::test]
+    async fn an_address_that_is_silent_times_out_and_does_not_stop_the_others() {
+        // The kernel leaves connections unanswered when a listener's queue is full.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = listener.local_addr().unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let short = Duration::from_millis(200);
+        let mut waiting = Vec::new();
+        let reason = loop {
+            match dial(&[silent], short).await {
+                Ok(stream) => waiting.push(stream),
+                Err(reason) => break reason,
+            }
+            assert!(waiting.len() < 100, "the queue does not fill");
+        };
+        assert_eq!(reason, Reason::Timeout);
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good = other.local_addr().unwrap();
+        let stream = dial(&[silent, good], Duration::from_secs(10))
+            .await
+            .unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+    }
 }

@@ -11,8 +11,8 @@
 //! * **EP2** A destination that is not allowed is answered 403. Every answer of the proxy has the header
 //!   `x-astrabox-egress-reason` and a JSON body `{"error": {type, reason, host, port, message}}`; it repeats no
 //!   path, query, header or value of the request.
-//! * **EP3** A name is resolved once per request, every answer is judged, one that must not be reached denies them
-//!   all, and only those addresses are dialled.
+//! * **EP3** A name is resolved once per request, as it stands and without a search list, every answer is judged,
+//!   one that must not be reached denies them all, and only those addresses are dialled.
 //! * **EP4** A tunnel is judged by the target of its CONNECT and by nothing inside it; the fields of a CONNECT go
 //!   nowhere. (There is no interception in this form: what is said inside a tunnel is between its ends.)
 //! * **EP5** A request in absolute form goes upstream in origin form with the Host of its target, without
@@ -47,7 +47,7 @@ pub use answer::REASON_HEADER;
 pub use audit::{AUDIT_FILE, AuditEvent, AuditKind};
 pub use config::{EgressConfig, InvalidConfig};
 pub use control::{Counts, RoleInfo, WorkloadState, WorkloadStatus};
-pub use gate::{EgressGateClient, GateDeadlines, GateOptions, spawn_role};
+pub use gate::{EgressGateClient, GateDeadlines, GateOptions, inspect_role, spawn_role};
 pub use resolve::{Resolver, SystemResolver};
 pub use role::{EgressRole, InvalidUser, RoleConfig, RoleError, RoleExit, role_main};
 pub use static_hosts::StaticHosts;

@@ -75,6 +75,8 @@ pub(super) struct Keeper {
     commands: mpsc::Receiver<Command>,
     link: Option<Link>,
     kept: HashMap<SandboxId, Kept>,
+    /// When the role was reached last.
+    reached: Instant,
     next_attempt: Instant,
     pause: Duration,
 }
@@ -87,6 +89,7 @@ impl Keeper {
             commands,
             link: None,
             kept: HashMap::new(),
+            reached: Instant::now(),
             next_attempt: Instant::now(),
             pause: RETRY.0,
         }
@@ -114,7 +117,13 @@ impl Keeper {
                 () = lost => {
                     tracing::warn!("the egress role is gone");
                     self.link = None;
-                    self.next_attempt = Instant::now();
+                    if self.reached.elapsed() > RETRY.1 {
+                        self.pause = RETRY.0;
+                        self.next_attempt = Instant::now();
+                    } else {
+                        // One that dies again and again is not started again and again at full speed.
+                        self.wait();
+                    }
                 }
                 () = sleep_until(self.next_attempt), if wanted => self.recover().await,
             }
@@ -126,14 +135,18 @@ impl Keeper {
         match self.ensure_link(Role::Needed).await {
             Ok(()) => {
                 tracing::info!(open = self.kept.len(), "the egress role is reached again");
-                self.pause = RETRY.0;
             }
             Err(error) => {
                 tracing::error!(%error, "the egress role cannot be reached");
-                self.next_attempt = Instant::now() + self.pause;
-                self.pause = (self.pause * 2).min(RETRY.1);
+                self.wait();
             }
         }
+    }
+
+    /// Puts the next attempt off, each time for longer.
+    fn wait(&mut self) {
+        self.next_attempt = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(RETRY.1);
     }
 
     async fn carry_out(&mut self, command: Command) {
@@ -267,6 +280,7 @@ impl Keeper {
             }
         }
         self.link = Some(link);
+        self.reached = Instant::now();
         Ok(())
     }
 }

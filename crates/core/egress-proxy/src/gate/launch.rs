@@ -101,8 +101,10 @@ async fn start(config: RoleConfig, argv: Vec<OsString>) -> Result<Child, LinkErr
         .args(&argv[1..])
         .arg("--config-file")
         .arg(config_file)
-        // Nothing that somebody put into the server's environment reaches the role.
+        // Nothing that somebody put into the server's environment reaches the role. An empty LOCALDOMAIN turns
+        // the search list off (resolv.conf(5), glibc): a name means itself, as it does in the policy.
         .env_clear()
+        .env("LOCALDOMAIN", "")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log)

@@ -139,7 +139,7 @@ async fn exchange(
     }
 }
 
-fn unexpected(reply: Reply) -> LinkError {
+pub(super) fn unexpected(reply: Reply) -> LinkError {
     match reply {
         Reply::Refused { kind, message } => LinkError::Refused { kind, message },
         _ => LinkError::Broken(io::ErrorKind::InvalidData.into()),

@@ -14,9 +14,10 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::control::{RoleInfo, WorkloadStatus};
+use crate::control::{Reply, Request, RoleInfo, WorkloadStatus};
 use crate::role::RoleConfig;
 use keeper::{Action, Command, Done, Keeper};
+use link::{Link, LinkError};
 
 /// How many calls may wait for their turn.
 const QUEUE: usize = 64;
@@ -89,7 +90,32 @@ pub async fn spawn_role(
     match tokio::time::timeout(deadline, start).await {
         Ok(Ok(link)) => Ok(link.info),
         Ok(Err(error)) => Err(error.into_sandbox_error("spawn_role")),
-        Err(_) => Err(link::LinkError::Deadline.into_sandbox_error("spawn_role")),
+        Err(_) => Err(LinkError::Deadline.into_sandbox_error("spawn_role")),
+    }
+}
+
+/// What the role of `config` says of itself and of its sandboxes, for people who look; nothing when none runs.
+/// Changes nothing.
+///
+/// # Errors
+/// When it does not answer within `deadline`.
+pub async fn inspect_role(
+    config: &RoleConfig,
+    deadline: Duration,
+) -> Result<Option<(RoleInfo, Vec<WorkloadStatus>)>> {
+    let inspect = async {
+        let mut link = match Link::connect(&config.socket(), link::OBSERVER).await {
+            Err(LinkError::Absent) => return Ok(None),
+            link => link?,
+        };
+        match link.call(&Request::List {}, None).await? {
+            Reply::Workloads { workloads } => Ok(Some((link.info, workloads))),
+            reply => Err(link::unexpected(reply)),
+        }
+    };
+    match tokio::time::timeout(deadline, inspect).await {
+        Ok(result) => result.map_err(|error| error.into_sandbox_error("inspect_role")),
+        Err(_) => Err(LinkError::Deadline.into_sandbox_error("inspect_role")),
     }
 }
 
@@ -163,7 +189,7 @@ impl EgressGateClient {
         };
         match tokio::time::timeout(self.patience, ask).await {
             Ok(result) => result,
-            Err(_) => Err(link::LinkError::Deadline.into_sandbox_error(operation)),
+            Err(_) => Err(LinkError::Deadline.into_sandbox_error(operation)),
         }
     }
 }

@@ -24,6 +24,9 @@ pub(super) fn confine(identity: Option<Identity>) -> Result<(), RoleError> {
             source: error.into(),
         })
     };
+    if threads().map_err(RoleError::io("count the threads"))? != 1 {
+        return Err(RoleError::Threads);
+    }
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
@@ -39,9 +42,6 @@ pub(super) fn confine(identity: Option<Identity>) -> Result<(), RoleError> {
         setrlimit(Resource::Nofile, files),
     )?;
     if let Some(identity) = identity {
-        if threads().map_err(RoleError::io("count the threads"))? != 1 {
-            return Err(RoleError::Threads);
-        }
         let (uid, gid) = (identity.uid, identity.gid);
         done("give up the groups", set_thread_groups(&[]))?;
         done("become the role's group", set_thread_res_gid(gid, gid, gid))?;
@@ -60,7 +60,7 @@ pub(super) fn confine(identity: Option<Identity>) -> Result<(), RoleError> {
     done("forbid tracing", set_dumpable_behavior(hidden))
 }
 
-/// How many threads the process has. The calls above are each thread's own.
+/// How many threads the process has: most of what is given up here is each thread's own.
 fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }

@@ -3,14 +3,14 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use astrabox_egress_proxy::{EgressGateClient, GateOptions, WorkloadState};
+use astrabox_egress_proxy::{EgressGateClient, GateOptions, WorkloadState, inspect_role};
 use astrabox_sandbox::{EgressGate, EgressWorkload, ErrorKind};
 use astrabox_types::SandboxId;
 use tokio::net::TcpStream;
 
 use crate::support::client::{Client, ask, connect_to, get, tunnel};
 use crate::support::upstream::Upstream;
-use crate::support::{Sandbox, Stand, hosts, policy, until};
+use crate::support::{PATIENCE, Sandbox, Stand, hosts, policy, until};
 
 async fn stand_with_echo() -> (Upstream, Stand) {
     let upstream = Upstream::echo().await;
@@ -141,16 +141,20 @@ async fn ep8_a_dead_servers_sandboxes_go_on_for_the_grace_and_come_back_with_the
     let mut open = tunnel(sandbox.proxy, "a.test:443").await;
 
     // One that looks on does not take the server's place.
-    let observer = another_gate(&stand).await;
+    let look = async || {
+        let role = inspect_role(&stand.config, PATIENCE).await.unwrap();
+        role.unwrap().1[0].state
+    };
+    assert_eq!(look().await, WorkloadState::Active);
     stand.gate.disconnect().await;
     until("an orphan", async || {
-        observer.list().await.unwrap()[0].state == WorkloadState::Orphaned
+        look().await == WorkloadState::Orphaned
     })
     .await;
     assert!(works(&mut open).await);
     assert!(works(&mut tunnel(sandbox.proxy, "a.test:443").await).await);
     until("the end of the grace", async || {
-        observer.list().await.unwrap()[0].state == WorkloadState::Expired
+        look().await == WorkloadState::Expired
     })
     .await;
     assert!(open.is_closed().await);
@@ -159,7 +163,7 @@ async fn ep8_a_dead_servers_sandboxes_go_on_for_the_grace_and_come_back_with_the
         assert_eq!((denied.status, denied.reason()), (403, Some("no_plan")));
     }
 
-    stand.gate = observer;
+    stand.gate = another_gate(&stand).await;
     stand.open(&sandbox, policy(&["a.test"]), copy).await;
     assert!(works(&mut tunnel(sandbox.proxy, "a.test:443").await).await);
     assert_eq!(
@@ -227,6 +231,7 @@ async fn a_gate_without_a_role_says_so_and_what_is_closed_stays_closed() {
     stand.gate.close(sandbox.id).await.unwrap();
     stand.gate.drain().await.unwrap();
     assert!(stand.gate.list().await.unwrap().is_empty());
+    assert_eq!(inspect_role(&stand.config, PATIENCE).await.unwrap(), None);
     let update = stand.gate.update(sandbox.id, policy(&[])).await;
     let error = update.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Detached);

@@ -1,9 +1,11 @@
-use astrabox_egress::DenyReason;
+use astrabox_egress::{DenyReason, Destination};
 use bytes::Bytes;
+use proptest::prelude::*;
 
 use super::{Request, split_target};
 use crate::answer::{Bad, Reason};
-use crate::http::head::RequestHead;
+use crate::http::framing;
+use crate::http::head::{RequestHead, find_end};
 
 /// The destination and the head that goes upstream (empty for a tunnel), or the reason of the refusal.
 fn interpret(text: &str) -> Result<(String, String), Reason> {
@@ -275,4 +277,77 @@ fn only_end_to_end_fields_go_upstream() {
         head.contains("\r\ntransfer-encoding: chunked\r\n"),
         "{head}"
     );
+}
+
+/// Parts that requests are made of, whole ones and broken ones.
+fn part() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "GET http://a.test/ HTTP/1.1\r\n",
+        "POST http://a.test:8080/x?y HTTP/1.1\r\n",
+        "GET http://b.test/ HTTP/1.0\r\n",
+        "Host: a.test\r\n",
+        "Host: a.test:8080\r\n",
+        "Host: b.test\r\n",
+        "Content-Length: 3\r\n",
+        "content-length: 0\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Connection: host, content-length, transfer-encoding, x\r\n",
+        "Connection: close\r\n",
+        "Expect: 100-continue\r\n",
+        "X: y\r\n",
+        "X: \u{e9}\r\n",
+        " folded\r\n",
+        "bare\n",
+        "\r",
+        "\n",
+        "\0",
+        ":",
+        " ",
+        "\t",
+        "a",
+    ])
+}
+
+proptest! {
+    /// What is let through is read by a strict reader as exactly what was judged: same host, same length of the
+    /// body, and no field that the reader would take for another one.
+    #[test]
+    fn what_goes_upstream_cannot_be_read_in_another_way(
+        // Mostly whole, or nothing of it would get through.
+        line in 0..2_usize,
+        host in 0..8_usize,
+        parts in prop::collection::vec(part(), 0..5),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let begin = ["GET http://a.test/ HTTP/1.1\r\n", "POST http://a.test?x HTTP/1.0\r\n"][line];
+        let host = if host > 0 { "Host: a.test\r\n" } else { "" };
+        let text = format!("{begin}{host}{}\r\n", parts.concat());
+        let bytes = text.as_bytes();
+        // Wherever the bytes are cut, the end is the same.
+        let at = cut.index(bytes.len());
+        let whole = find_end(bytes, 0);
+        let in_two = match find_end(&bytes[..at], 0) {
+            Ok(None) => find_end(bytes, at),
+            found => found,
+        };
+        prop_assert_eq!(whole, in_two);
+        let Ok(Some(end)) = whole else { return Ok(()) };
+        let Ok(head) = RequestHead::parse(&Bytes::copy_from_slice(&bytes[..end])) else {
+            return Ok(());
+        };
+        let Ok(Request::Forward(forward)) = Request::interpret(head) else {
+            return Ok(());
+        };
+        let sent = Bytes::from(forward.upstream_head());
+        prop_assert_eq!(find_end(&sent, 0), Ok(Some(sent.len())));
+        let read = RequestHead::parse(&sent).ok().unwrap();
+        prop_assert_eq!(framing::of_request(&read), Ok(forward.body));
+        let hosts: Vec<_> = read.fields.all("host").collect();
+        prop_assert_eq!(hosts.len(), 1);
+        let host = std::str::from_utf8(hosts[0]).unwrap();
+        prop_assert_eq!(Destination::http(host).unwrap(), forward.destination);
+        prop_assert_eq!(read.fields.elements("connection"), ["close"]);
+        prop_assert!(read.target.starts_with('/'));
+    }
 }
