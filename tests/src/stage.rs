@@ -1,0 +1,318 @@
+//! A stage for one test: a scripted model, a server process, an agent.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use astrabox_client::{Client, Watch, WatchItem, WatchOptions, text_part, v1};
+use astrabox_testkit::model::ScriptedModel;
+use astrabox_testkit::server::{ServerOptions, ServerProcess};
+use v1::event::Payload;
+
+use crate::Turn;
+
+/// How long anything in a test may take. Far more than it takes; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A model, a server and an agent of their own.
+pub struct Stage {
+    /// The scripted model.
+    pub model: ScriptedModel,
+    /// The server.
+    pub server: ServerProcess,
+    /// A client of the server.
+    pub client: Client,
+    /// The agent.
+    pub agent_id: String,
+}
+
+/// Fails the test with the whole chain of causes.
+///
+/// # Panics
+/// When it is an error.
+pub fn must<T>(result: Result<T, impl Into<anyhow::Error>>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{:?}", error.into()),
+    }
+}
+
+impl Stage {
+    /// A stage with the real Codex.
+    ///
+    /// # Errors
+    /// When something of it does not come up, as when the image is not built.
+    pub async fn codex() -> Result<Self> {
+        Self::with(&[]).await
+    }
+
+    /// A stage with the real Codex and more settings of the server.
+    ///
+    /// # Errors
+    /// As `codex`.
+    pub async fn with(settings: &[&str]) -> Result<Self> {
+        let model = ScriptedModel::builder().start().await?;
+        let mut options = ServerOptions::with_model(model.address());
+        options.settings = settings.iter().map(|line| (*line).to_owned()).collect();
+        let server = ServerProcess::start(&options).await?;
+        let client = server.client().await?;
+        let environment = v1::EnvironmentSpec {
+            name: "codex".to_owned(),
+            engine: "codex".to_owned(),
+            limits: Some(v1::ResourceLimits {
+                memory_bytes: 1 << 30,
+                disk_bytes: 256 << 20,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        client
+            .create_environment(v1::CreateEnvironmentRequest {
+                spec: Some(environment),
+                ..Default::default()
+            })
+            .await?;
+        let spec = v1::AgentSpec {
+            name: "worker".to_owned(),
+            environment: "codex".to_owned(),
+            model: "scripted".to_owned(),
+            ..Default::default()
+        };
+        let agent = client
+            .create_agent(v1::CreateAgentRequest {
+                spec: Some(spec),
+                ..Default::default()
+            })
+            .await?
+            .agent
+            .context("an agent in the answer")?;
+        Ok(Self {
+            model,
+            server,
+            client,
+            agent_id: agent.id,
+        })
+    }
+
+    /// A new conversation whose engine is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn conversation(&self, permission_mode: &str) -> Result<Conversation> {
+        let request = v1::CreateSessionRequest {
+            agent_id: self.agent_id.clone(),
+            permission_mode: permission_mode.to_owned(),
+            ..Default::default()
+        };
+        let session = self
+            .client
+            .create_session(request)
+            .await?
+            .session
+            .context("a session in the answer")?;
+        let watch = self
+            .client
+            .watch(&session.id, WatchOptions::default())
+            .await?;
+        let mut conversation = Conversation {
+            client: self.client.clone(),
+            id: session.id,
+            watch,
+        };
+        conversation
+            .until_state(v1::SessionState::Ready)
+            .await
+            .with_context(|| self.server.log())?;
+        Ok(conversation)
+    }
+
+    /// Removes every session and ends server and model in order.
+    ///
+    /// # Errors
+    /// When something is left.
+    pub async fn clear(mut self) -> Result<()> {
+        for session in self.client.all_sessions(None, true).await? {
+            self.client
+                .delete_session(v1::DeleteSessionRequest {
+                    session_id: session.id,
+                    ..Default::default()
+                })
+                .await?;
+        }
+        let left = self
+            .client
+            .list_sandboxes(v1::ListSandboxesRequest {})
+            .await?
+            .sandboxes;
+        if !left.is_empty() {
+            bail!("sandboxes are left: {left:?}");
+        }
+        self.server.stop().await?;
+        self.model.shutdown().await;
+        Ok(())
+    }
+}
+
+/// One conversation and the watch on it.
+pub struct Conversation {
+    /// The client.
+    pub client: Client,
+    /// The session.
+    pub id: String,
+    watch: Watch,
+}
+
+impl Conversation {
+    /// The next thing that the watch gives.
+    ///
+    /// # Errors
+    /// When nothing comes in time or the watch ends.
+    pub async fn next(&mut self) -> Result<WatchItem> {
+        let item = tokio::time::timeout(PATIENCE, self.watch.next())
+            .await
+            .context("nothing came in time")??;
+        item.context("the watch ended")
+    }
+
+    /// Sends a prompt.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn send(&self, prompt: &str) -> Result<String> {
+        let request = v1::SendInputRequest {
+            session_id: self.id.clone(),
+            content: vec![text_part(prompt)],
+            ..Default::default()
+        };
+        Ok(self.client.send_input(request).await?.input_id)
+    }
+
+    /// Sends a prompt and reads its turn to the end.
+    ///
+    /// # Errors
+    /// When the turn does not end.
+    pub async fn say(&mut self, prompt: &str) -> Result<Turn> {
+        self.send(prompt).await?;
+        self.turn().await
+    }
+
+    /// Reads until a turn has ended.
+    ///
+    /// # Errors
+    /// When none ends.
+    pub async fn turn(&mut self) -> Result<Turn> {
+        let mut turn = Turn::default();
+        while !self
+            .read_into(&mut turn, |payload| {
+                matches!(payload, Payload::TurnEnded(_))
+            })
+            .await?
+        {}
+        Ok(turn)
+    }
+
+    /// Reads one item into `turn`; tells whether it was an event of the wanted kind.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub async fn read_into(
+        &mut self,
+        turn: &mut Turn,
+        wanted: impl Fn(&Payload) -> bool,
+    ) -> Result<bool> {
+        match self.next().await? {
+            WatchItem::Event(event) => {
+                let found = event.payload.as_ref().is_some_and(wanted);
+                turn.events.push(*event);
+                Ok(found)
+            }
+            WatchItem::Delta(delta) => {
+                turn.deltas.push(delta);
+                Ok(false)
+            }
+            WatchItem::CaughtUp { .. } => Ok(false),
+        }
+    }
+
+    /// Reads until the session is in this state.
+    ///
+    /// # Errors
+    /// When it does not come to it, or needs recovery.
+    pub async fn until_state(&mut self, state: v1::SessionState) -> Result<()> {
+        loop {
+            if let WatchItem::Event(event) = self.next().await?
+                && let Some(Payload::SessionStatus(status)) = event.payload
+            {
+                if status.state() == state {
+                    return Ok(());
+                }
+                let stuck = matches!(
+                    status.state(),
+                    v1::SessionState::RecoveryRequired | v1::SessionState::Hibernated
+                );
+                if stuck {
+                    bail!("the session is {:?}: {}", status.state(), status.reason);
+                }
+            }
+        }
+    }
+
+    /// Reads until the engine asks something.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn until_asked(&mut self) -> Result<v1::Interaction> {
+        loop {
+            if let WatchItem::Event(event) = self.next().await?
+                && let Some(Payload::InteractionRequested(requested)) = event.payload
+            {
+                return requested.interaction.context("an interaction in the event");
+            }
+        }
+    }
+
+    /// Answers an interaction with one of its choices.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn choose(&self, interaction: &v1::Interaction, choice: &str) -> Result<()> {
+        let choose = v1::Choose {
+            choice_id: choice.to_owned(),
+            comment: String::new(),
+        };
+        let request = v1::RespondInteractionRequest {
+            session_id: self.id.clone(),
+            interaction_id: interaction.id.clone(),
+            answer: Some(v1::InteractionAnswer {
+                answer: Some(v1::interaction_answer::Answer::Choose(choose)),
+            }),
+            ..Default::default()
+        };
+        self.client.respond_interaction(request).await?;
+        Ok(())
+    }
+
+    /// The whole journal.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn journal(&self) -> Result<Vec<v1::Event>> {
+        Ok(self.client.all_events(&self.id, 0).await?)
+    }
+
+    /// A file of the sandbox.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn file(&self, path: &str) -> Result<String> {
+        let request = v1::ReadFileRequest {
+            session_id: self.id.clone(),
+            path: path.to_owned(),
+        };
+        let mut reader = self.client.read_file(request).await?;
+        let mut content = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            content.extend_from_slice(&piece);
+        }
+        Ok(String::from_utf8(content)?)
+    }
+}
