@@ -23,9 +23,11 @@ mod tokens;
 
 pub use backend::Local;
 
-astrabox_identity::registry::inventory::submit! {
-    astrabox_identity::Registration::new::<Local>(env!("CARGO_PKG_NAME"))
-}
+/// The registration, for those who name their adapters by hand.
+pub const REGISTRATION: astrabox_identity::Registration =
+    astrabox_identity::Registration::new::<Local>(env!("CARGO_PKG_NAME"));
+
+astrabox_identity::registry::inventory::submit! { REGISTRATION }
 
 #[cfg(test)]
 mod tests;

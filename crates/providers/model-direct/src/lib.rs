@@ -23,9 +23,11 @@ mod error;
 
 pub use backend::Direct;
 
-astrabox_model::registry::inventory::submit! {
-    astrabox_model::Registration::new::<Direct>(env!("CARGO_PKG_NAME"))
-}
+/// The registration, for those who name their adapters by hand.
+pub const REGISTRATION: astrabox_model::Registration =
+    astrabox_model::Registration::new::<Direct>(env!("CARGO_PKG_NAME"));
+
+astrabox_model::registry::inventory::submit! { REGISTRATION }
 
 #[cfg(test)]
 mod tests;
