@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 
 use super::error::{SetupError, SetupStep};
@@ -72,43 +72,51 @@ pub(super) struct Root {
     pub(super) paths_hidden: bool,
 }
 
+/// The host's directories that a box shows, opened before anything covers them.
+pub(super) struct Sources {
+    base: Option<OwnedFd>,
+    image: Option<OwnedFd>,
+}
+
+impl Sources {
+    pub(super) fn open(base: &Base, image: Option<&Path>) -> Result<Self, SetupError> {
+        let base = match base {
+            Base::Host => None,
+            Base::Dir(tree) => Some(open_dir(tree).setup("open the base")?),
+        };
+        let image = image.map(open_dir).transpose().setup("open the image")?;
+        Ok(Self { base, image })
+    }
+}
+
 /// Builds base and image at `over`. What has to be mounted afterwards finds its directories there.
-pub(super) fn build(
-    base: &Base,
-    image: Option<&Path>,
-    hostname: &str,
-    over: &Path,
-) -> Result<Root, SetupError> {
-    let skeleton = skeleton(base, hostname)?;
+pub(super) fn build(sources: &Sources, hostname: &str, over: &Path) -> Result<Root, SetupError> {
+    let skeleton = skeleton(sources, hostname)?;
     mounts::attach(&skeleton, CWD, over).setup("attach the root")?;
-    let mut root = match base {
-        Base::Host => Root {
-            dir: skeleton,
-            paths_hidden: true,
-        },
-        Base::Dir(tree) => {
-            let tree = open_dir(tree).setup("open the base")?;
-            let stack = mounts::stack(&[skeleton.as_fd(), tree.as_fd()], PROGRAMS)
+    let mut root = Root {
+        dir: skeleton,
+        paths_hidden: true,
+    };
+    match &sources.base {
+        None => {
+            host_programs(root.dir.as_fd())?;
+            host_etc(root.dir.as_fd())?;
+        }
+        Some(tree) => {
+            let stack = mounts::stack(&[root.dir.as_fd(), tree.as_fd()], PROGRAMS)
                 .setup("mount the base")?;
             mounts::attach(&stack, CWD, over).setup("attach the base")?;
-            Root {
-                dir: stack,
-                paths_hidden: true,
-            }
+            root.dir = stack;
         }
-    };
-    if *base == Base::Host {
-        host_programs(root.dir.as_fd())?;
-        host_etc(root.dir.as_fd())?;
     }
-    if let Some(image) = image {
+    if let Some(image) = &sources.image {
         root.paths_hidden = mount_image(root.dir.as_fd(), image)?;
     }
     Ok(root)
 }
 
 /// A small file system with what no base brings: mount points, identities, names.
-fn skeleton(base: &Base, hostname: &str) -> Result<OwnedFd, SetupError> {
+fn skeleton(sources: &Sources, hostname: &str) -> Result<OwnedFd, SetupError> {
     let options = [
         ("source", "tmpfs"),
         ("size", "16m"),
@@ -122,7 +130,7 @@ fn skeleton(base: &Base, hostname: &str) -> Result<OwnedFd, SetupError> {
     for (target, name) in LINKS {
         symlinkat(*target, &root, *name).setup("make the root's links")?;
     }
-    let shell = shell_of(base);
+    let shell = shell_of(sources);
     let id = BOX_ID;
     let files = [
         (
@@ -156,12 +164,14 @@ fn skeleton(base: &Base, hostname: &str) -> Result<OwnedFd, SetupError> {
     Ok(root)
 }
 
-fn shell_of(base: &Base) -> &'static str {
-    let tree = match base {
-        Base::Host => Path::new("/"),
-        Base::Dir(tree) => tree,
+fn shell_of(sources: &Sources) -> &'static str {
+    let tree = sources.base.as_ref().map_or(CWD, AsFd::as_fd);
+    let name = if sources.base.is_some() {
+        "usr/bin/bash"
+    } else {
+        "/usr/bin/bash"
     };
-    if tree.join("usr/bin/bash").exists() {
+    if accessat(tree, name, Access::EXISTS, AtFlags::empty()).is_ok() {
         "/bin/bash"
     } else {
         "/bin/sh"
@@ -227,8 +237,7 @@ fn host_etc(root: BorrowedFd<'_>) -> Result<(), SetupError> {
 }
 
 /// Mounts the image; true if no path of the host shows.
-fn mount_image(root: BorrowedFd<'_>, image: &Path) -> Result<bool, SetupError> {
-    let tree = open_dir(image).setup("open the image")?;
+fn mount_image(root: BorrowedFd<'_>, tree: &OwnedFd) -> Result<bool, SetupError> {
     // A stack needs a second layer: the empty directory that it is going to cover.
     let below = openat(root, IMAGE, O_PATH_DIR, Mode::empty()).setup("open the image's place")?;
     let stacked = mounts::stack(&[tree.as_fd(), below.as_fd()], PROGRAMS);

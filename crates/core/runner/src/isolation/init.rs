@@ -63,6 +63,7 @@ fn start(plan: &Plan<'_>, channel: &Channel) -> Result<OwnedFd, SetupError> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.setup("open /dev/null")?;
     sys::replace_stdio(null.as_fd()).setup("close the standard streams")?;
+    drop(null);
     let finished = setup::run(plan, channel)?;
     let ready = FromInit::Ready {
         facts: finished.facts.clone(),
@@ -75,6 +76,7 @@ fn start(plan: &Plan<'_>, channel: &Channel) -> Result<OwnedFd, SetupError> {
         .setup("report to the runner")?;
     drop(finished);
     setup::expect(channel, &ToInit::Go)?;
+    // The plan's descriptors, which are never dropped, because this process never returns to its owner.
     sys::close_all_but(&[channel.as_fd(), signals.as_fd()]);
     Ok(signals)
 }

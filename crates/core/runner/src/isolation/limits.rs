@@ -78,7 +78,7 @@ impl Watch {
 
     pub(super) fn look(&mut self, first: i32, root: BorrowedFd<'_>) -> Option<LimitBreach> {
         if self.memory {
-            let (used, limit) = (memory_of_tree(first, root), self.limits.memory_bytes);
+            let (used, limit) = (use_of_tree(first, root).memory, self.limits.memory_bytes);
             if used > limit {
                 return Some(LimitBreach::Memory { used, limit });
             }
@@ -118,11 +118,15 @@ impl Watch {
             Some(bytes(found.f_blocks)),
         )
     }
+}
 
-    /// Processes, threads and CPU time by looking at the tree, where no group counts them.
-    pub(super) fn memory(&self, first: i32, root: BorrowedFd<'_>) -> u64 {
-        memory_of_tree(first, root)
-    }
+/// What a process and all its descendants use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TreeUse {
+    /// Their private memory and the files in the box's memory, bytes.
+    pub(super) memory: u64,
+    /// Processes and threads.
+    pub(super) pids: u64,
 }
 
 const DIR: OFlags = OFlags::RDONLY
@@ -131,10 +135,10 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// The private memory of a process and all its descendants, and the files in the box's memory.
+/// Looks at a process and all its descendants, where no group counts them.
 ///
 /// Every process of a box descends from its first one: whoever loses its parent gets that one.
-fn memory_of_tree(first: i32, root: BorrowedFd<'_>) -> u64 {
+pub(super) fn use_of_tree(first: i32, root: BorrowedFd<'_>) -> TreeUse {
     let scratch = openat(root, "tmp", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .and_then(|tmp| fstatfs(&tmp))
         .map_or(0, |found| {
@@ -142,15 +146,19 @@ fn memory_of_tree(first: i32, root: BorrowedFd<'_>) -> u64 {
         });
     let mut all = vec![first];
     let mut at = 0;
-    let mut total = scratch;
+    let mut found = TreeUse {
+        memory: scratch,
+        pids: 0,
+    };
     while let Some(pid) = all.get(at).copied() {
         at += 1;
-        total += private_memory(pid);
+        found.memory += private_memory(pid);
         let tasks = fs::read_dir(format!("/proc/{pid}/task"))
             .into_iter()
             .flatten()
             .flatten();
         for task in tasks {
+            found.pids += 1;
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
             all.extend(
                 children
@@ -159,7 +167,7 @@ fn memory_of_tree(first: i32, root: BorrowedFd<'_>) -> u64 {
             );
         }
     }
-    total
+    found
 }
 
 /// What a process does not share with a file, bytes.
@@ -223,7 +231,7 @@ mod tests {
         let ballast = vec![1u8; 8 << 20];
         let root = File::open("/").expect("opens");
         let pid = std::process::id() as i32;
-        assert!(memory_of_tree(pid, root.as_fd()) > ballast.len() as u64);
+        assert!(use_of_tree(pid, root.as_fd()).memory > ballast.len() as u64);
         assert!(private_memory(pid) > ballast.len() as u64);
         assert_eq!(private_memory(i32::MAX), 0);
     }

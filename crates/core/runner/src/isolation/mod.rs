@@ -24,6 +24,7 @@ mod mounts;
 mod net;
 mod posture;
 mod probe;
+mod retry;
 mod seccomp;
 mod seccomp_table;
 mod setup;
@@ -374,12 +375,12 @@ impl IsolatedBox {
     pub fn stats(&mut self) -> Stats {
         let counted = self.cgroup.counters();
         let (disk_used_bytes, disk_limit_bytes) = self.watch.disk(self.root.as_fd());
-        let memory = counted.memory;
+        let looked = (counted.memory.is_none() || counted.pids.is_none())
+            .then(|| limits::use_of_tree(self.first.pid, self.root.as_fd()));
         Stats {
-            memory_bytes: memory
-                .or_else(|| Some(self.watch.memory(self.first.pid, self.root.as_fd()))),
+            memory_bytes: counted.memory.or(looked.map(|found| found.memory)),
             memory_peak_bytes: counted.memory_peak,
-            pids: counted.pids,
+            pids: counted.pids.or(looked.map(|found| found.pids)),
             cpu_usec: counted.cpu_usec,
             oom_kills: counted.oom_kills.unwrap_or(0),
             pids_denied: counted.pids_denied.unwrap_or(0),

@@ -22,7 +22,7 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::base::{self, Root};
+use super::base::{self, Root, Sources};
 use super::cgroup::Entry;
 use super::channel::{Channel, Received};
 use super::error::{SetupError, SetupStep};
@@ -68,14 +68,11 @@ pub(super) fn run(plan: &Plan<'_>, channel: &Channel) -> Result<Finished, SetupE
     )
     .setup("detach from the host's mounts")?;
     let spec = plan.spec;
-    let root = base::build(
-        &spec.base,
-        spec.image.as_deref(),
-        &spec.hostname,
-        &spec.run_dir,
-    )?;
+    let sources = Sources::open(&spec.base, spec.image.as_deref())?;
+    let own_volume = own_volume(plan)?;
+    let root = base::build(&sources, &spec.hostname, &spec.run_dir)?;
     mount_system(plan, &root)?;
-    let namespace = mount_volume(plan, &root, channel)?;
+    let namespace = mount_volume(own_volume, &root, channel)?;
     let hidden = root.paths_hidden && !shows_volume(plan);
     pivot(root)?;
     sethostname(spec.hostname.as_bytes()).setup("set the host name")?;
@@ -226,22 +223,32 @@ fn make_device(dev: &OwnedFd, name: &str, number: u64, rootless: bool) -> std::i
     }
 }
 
-/// Attaches the volume; as root returns the user namespace that came with it.
+/// The volume's mount where no privilege is needed for it, made before anything covers its path.
+fn own_volume(plan: &Plan<'_>) -> Result<Option<OwnedFd>, SetupError> {
+    if !plan.rootless {
+        return Ok(None);
+    }
+    let path = plan.spec.volume.path();
+    mounts::view_of_host(path, DATA, false)
+        .map(Some)
+        .setup("view the volume")
+}
+
+/// Attaches the volume; if it comes from the runner, returns the user namespace that came with it.
 fn mount_volume(
-    plan: &Plan<'_>,
+    own: Option<OwnedFd>,
     root: &Root,
     channel: &Channel,
 ) -> Result<Option<OwnedFd>, SetupError> {
-    let (mount, namespace) = if plan.rootless {
-        let path = plan.spec.volume.path();
-        let view = mounts::view_of_host(path, DATA, false).setup("view the volume")?;
-        (view, None)
-    } else {
-        let mut fds = expect(channel, &ToInit::Volume)?.into_iter();
-        let (Some(mount), Some(namespace)) = (fds.next(), fds.next()) else {
-            return Err(Errno::BADF).setup("receive the volume");
-        };
-        (mount, Some(namespace))
+    let (mount, namespace) = match own {
+        Some(mount) => (mount, None),
+        None => {
+            let mut fds = expect(channel, &ToInit::Volume)?.into_iter();
+            let (Some(mount), Some(namespace)) = (fds.next(), fds.next()) else {
+                return Err(Errno::BADF).setup("receive the volume");
+            };
+            (mount, Some(namespace))
+        }
     };
     attach_parts(&mount, root, &volume::PARTS).setup("attach the volume")?;
     Ok(namespace)
@@ -316,7 +323,9 @@ fn limit_resources(plan: &Plan<'_>) -> Result<(), SetupError> {
         )
         .setup("set the resource limits")
     };
-    set(Resource::Core, 0)?;
+    // One byte holds no core file. Zero would mean the same for files, but the kernel would still feed
+    // a core to a handler on the host, if the host has one; one byte is its own mark for "do not".
+    set(Resource::Core, 1)?;
     set(Resource::Nofile, MOST_FDS)?;
     set(Resource::Fsize, plan.spec.limits.file_bytes)?;
     if plan.pids_by_rlimit {

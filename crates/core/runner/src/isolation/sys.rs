@@ -18,6 +18,14 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
+fn check_int(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
 /// Which side of [`fork_into`] this is.
 pub(super) enum Forked {
     /// The new process.
@@ -91,7 +99,7 @@ impl Stub {
         // SAFETY: the stack is aligned, large enough for one frame, and outlives the process, which
         // `Drop` ends and reaps. The function neither returns nor touches shared state.
         let pid = unsafe { libc::clone(wait_for_the_end, top.cast(), flags, std::ptr::null_mut()) };
-        check(pid.into())?;
+        check_int(pid)?;
         Ok(Self { pid, _stack: stack })
     }
 }
@@ -354,7 +362,7 @@ pub(super) fn take_signals() -> io::Result<OwnedFd> {
             &raw const children,
             libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
         );
-        check(fd.into())?;
+        check_int(fd)?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
@@ -390,7 +398,8 @@ pub(super) fn reap() -> Option<Ended> {
 /// Sends any signal, by number, to a process, a group (negative) or all (-1).
 pub(super) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes plain numbers.
-    check(unsafe { libc::kill(pid, signal) }.into())?;
+    let result = unsafe { libc::kill(pid, signal) };
+    check_int(result)?;
     Ok(())
 }
 
@@ -403,16 +412,14 @@ pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the request is a valid ifreq with its flags set.
-    check(
-        unsafe {
-            libc::ioctl(
-                socket.as_raw_fd(),
-                libc::SIOCSIFFLAGS as _,
-                &raw const request,
-            )
-        }
-        .into(),
-    )?;
+    let result = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as _,
+            &raw const request,
+        )
+    };
+    check_int(result)?;
     Ok(())
 }
 
@@ -420,7 +427,8 @@ pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub(super) fn replace_stdio(by: BorrowedFd<'_>) -> io::Result<()> {
     for standard in 0..3 {
         // SAFETY: dup2 on valid descriptors; nobody owns the standard ones.
-        check(unsafe { libc::dup2(by.as_raw_fd(), standard) }.into())?;
+        let result = unsafe { libc::dup2(by.as_raw_fd(), standard) };
+        check_int(result)?;
     }
     Ok(())
 }
@@ -428,7 +436,8 @@ pub(super) fn replace_stdio(by: BorrowedFd<'_>) -> io::Result<()> {
 /// Shows this process, and all that it starts, its present cgroups as the topmost ones.
 pub(super) fn unshare_cgroup() -> io::Result<()> {
     // SAFETY: a new cgroup namespace changes nothing that other code relies on.
-    check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into())?;
+    let result = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) };
+    check_int(result)?;
     Ok(())
 }
 
@@ -517,8 +526,8 @@ struct LoopConfig {
 /// The number of a loop device that was free a moment ago.
 pub(super) fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: the request takes no argument.
-    let number = check(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) }.into())?;
-    Ok(number as u32)
+    let result = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+    Ok(check_int(result)? as u32)
 }
 
 /// Binds a loop device to a file until its last user is gone.
@@ -528,9 +537,8 @@ pub(super) fn loop_configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io
     config.fd = file.as_raw_fd() as u32;
     config.info.flags = LO_FLAGS_AUTOCLEAR;
     // SAFETY: config has the layout that the request reads.
-    check(
-        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) }.into(),
-    )?;
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    check_int(result)?;
     Ok(())
 }
 
@@ -539,15 +547,15 @@ pub(super) fn loop_backing(device: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     // SAFETY: all-zero is a valid loop_info64, which the request overwrites.
     let mut info: LoopInfo = unsafe { std::mem::zeroed() };
     // SAFETY: info has the layout that the request writes.
-    check(
-        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) }.into(),
-    )?;
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
+    check_int(result)?;
     Ok((info.device, info.inode))
 }
 
 /// Lets go of the file behind a loop device, now or when its last user is gone.
 pub(super) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes no argument.
-    check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD as _) }.into())?;
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD as _) };
+    check_int(result)?;
     Ok(())
 }

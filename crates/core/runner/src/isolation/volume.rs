@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Uid, chownat, flock, mkdirat, open, openat,
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::error::Step;
 use super::mounts::{self, DATA};
+use super::retry::until;
 use super::spec::{BOX_ID, Volume};
 use super::{IsolationError, sys};
 
@@ -141,18 +142,17 @@ fn mount_image(path: &Path) -> Result<OwnedFd, IsolationError> {
 fn lock_image(path: &Path) -> Result<OwnedFd, IsolationError> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let image = open(path, flags, Mode::empty()).step("open the volume's image")?;
-    let deadline = Instant::now() + BUSY_DEADLINE;
-    loop {
+    // A box that has just ended lets go within moments.
+    let locked = until(BUSY_DEADLINE, || {
         match flock(&image, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(image),
-            // A box that has just ended lets go within moments.
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Err(Errno::WOULDBLOCK) => return Err(IsolationError::VolumeBusy),
-            Err(error) => return Err(error).step("lock the volume's image"),
+            Err(Errno::WOULDBLOCK) => None,
+            other => Some(other),
         }
-    }
+    });
+    locked
+        .ok_or(IsolationError::VolumeBusy)?
+        .step("lock the volume's image")?;
+    Ok(image)
 }
 
 /// Binds a free loop device; others may be looking for one at the same time.
@@ -185,21 +185,22 @@ fn attach_loop(image: BorrowedFd<'_>) -> Result<(OwnedFd, String), IsolationErro
 /// Lets go of every loop device that still holds an image. There is one at most, and only if a box's
 /// end was cut short.
 pub(super) fn release_image(path: &Path) -> Result<(), IsolationError> {
-    let Ok(image) = fs::metadata(path) else {
-        return Ok(());
-    };
-    let deadline = Instant::now() + BUSY_DEADLINE;
-    while let Some(device) = bound_device(&image) {
-        sys::loop_clear(device.as_fd())
-            .or_else(ignore_gone)
-            .step("release the volume")?;
-        drop(device);
-        if Instant::now() >= deadline {
-            return Err(IsolationError::VolumeBusy);
+    let released = until(BUSY_DEADLINE, || match bound_device(path) {
+        None => Some(Ok(())),
+        Some(device) => {
+            let cleared = sys::loop_clear(device.as_fd()).or_else(ignore_gone);
+            cleared.err().map(Err)
         }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+    });
+    released
+        .ok_or(IsolationError::VolumeBusy)?
+        .step("release the volume")
+}
+
+/// Waits until no loop device holds an image any more.
+pub(super) fn wait_released(path: &Path) -> Result<(), IsolationError> {
+    until(BUSY_DEADLINE, || bound_device(path).is_none().then_some(()))
+        .ok_or(IsolationError::VolumeBusy)
 }
 
 fn ignore_gone(error: io::Error) -> io::Result<()> {
@@ -210,38 +211,20 @@ fn ignore_gone(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// The loop device bound to exactly this file, if any.
-fn bound_device(image: &fs::Metadata) -> Option<OwnedFd> {
-    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with("loop")) else {
-            continue;
-        };
-        if !entry.path().join("loop/backing_file").exists() {
-            continue;
-        }
-        let Ok(device) = File::open(format!("/dev/{name}")) else {
-            continue;
-        };
-        let backing = sys::loop_backing(device.as_fd()).ok();
-        if backing == Some((image.dev(), image.ino())) {
-            return Some(device.into());
-        }
-    }
-    None
-}
-
-/// Waits until no loop device holds an image any more.
-pub(super) fn wait_released(path: &Path) -> Result<(), IsolationError> {
-    let Ok(image) = fs::metadata(path) else {
-        return Ok(());
-    };
-    let deadline = Instant::now() + BUSY_DEADLINE;
-    while bound_device(&image).is_some() {
-        if Instant::now() >= deadline {
-            return Err(IsolationError::VolumeBusy);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+/// The loop device bound to exactly this file, if any. Opens no other box's device.
+fn bound_device(path: &Path) -> Option<OwnedFd> {
+    let (image, name) = (fs::metadata(path).ok()?, path.file_name()?);
+    fs::read_dir("/sys/block")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let backing = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+            // A first look by name; what counts is the file itself.
+            if Path::new(backing.trim_end()).file_name() != Some(name) {
+                return None;
+            }
+            let device = File::open(Path::new("/dev").join(entry.file_name())).ok()?;
+            let file = sys::loop_backing(device.as_fd()).ok()?;
+            (file == (image.dev(), image.ino())).then(|| device.into())
+        })
 }

@@ -187,7 +187,8 @@ mod tests {
     fn own_groups_are_found_in_each_layout() {
         let v2 = "30 23 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
         let container = "30 23 0:26 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        let cases: &[(&str, &str, &[(&str, &[&str])], Option<&str>)] = &[
+        type Groups = &'static [(&'static str, &'static [&'static str])];
+        let cases: &[(&str, &str, Groups, Option<&str>)] = &[
             (
                 V1,
                 V1_OWN,

@@ -22,22 +22,18 @@ pub(super) fn members(dir: &Path, spared: Option<i32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills every process of a group, frozen or not, and waits until none is left.
-pub(super) fn everybody(dir: &Path) -> io::Result<()> {
+/// Kills every process of a box's groups, frozen or not, and waits until none is left.
+pub(super) fn everybody(dirs: &[&Path]) -> io::Result<()> {
     let end = Instant::now() + DEADLINE;
     loop {
-        if dir.join("cgroup.kill").exists() {
-            write(dir, "cgroup.kill", 1)?;
-        } else {
-            members(dir, None)?;
+        for dir in dirs {
+            kill_group(dir)?;
         }
-        // A process frozen by version 1 dies only when thawed, by version 2 at once.
-        for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
-            if dir.join(file).exists() {
-                write(dir, file, value)?;
-            }
+        // A process frozen by version 1 dies only when thawed, whichever group it was killed in.
+        for dir in dirs {
+            thaw(dir)?;
         }
-        let Some(pid) = pids(dir).into_iter().next() else {
+        let Some(pid) = dirs.iter().flat_map(|dir| pids(dir)).next() else {
             return Ok(());
         };
         if Instant::now() >= end {
@@ -45,6 +41,23 @@ pub(super) fn everybody(dir: &Path) -> io::Result<()> {
         }
         wait_for_end(pid)?;
     }
+}
+
+fn kill_group(dir: &Path) -> io::Result<()> {
+    if dir.join("cgroup.kill").exists() {
+        write(dir, "cgroup.kill", 1)
+    } else {
+        members(dir, None)
+    }
+}
+
+fn thaw(dir: &Path) -> io::Result<()> {
+    for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+        if dir.join(file).exists() {
+            write(dir, file, value)?;
+        }
+    }
+    Ok(())
 }
 
 fn pids(dir: &Path) -> Vec<i32> {

@@ -12,11 +12,12 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 
 use super::error::Step;
+use super::retry::until;
 use super::{IsolationError, Limits};
 pub(super) use discover::Hierarchies;
 use v1::V1;
@@ -200,29 +201,30 @@ impl BoxCgroup {
 
 /// Kills whoever is in these groups of a dead runner's box, and removes them.
 pub(super) fn destroy_dirs(dirs: &[PathBuf]) -> Result<(), IsolationError> {
-    let existing: Vec<_> = dirs.iter().filter(|dir| dir.is_dir()).collect();
-    for dir in &existing {
-        kill::everybody(dir).step("kill the box's processes")?;
-    }
-    existing.iter().try_for_each(|dir| remove_dir(dir))
+    let existing: Vec<&Path> = dirs
+        .iter()
+        .map(PathBuf::as_path)
+        .filter(|dir| dir.is_dir())
+        .collect();
+    kill::everybody(&existing).step("kill the box's processes")?;
+    existing.into_iter().try_for_each(remove_dir)
 }
 
 /// Removes a box's group, and its root's if that was the last.
 fn remove_dir(dir: &Path) -> Result<(), IsolationError> {
-    let deadline = Instant::now() + REMOVE_DEADLINE;
-    let mut pause = Duration::from_micros(100);
-    loop {
-        match fs::remove_dir(dir) {
-            Ok(()) => break,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            // The kernel lets go of a dead process's group a moment after it is reaped.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
-            {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(20));
-            }
-            Err(error) => return Err(error).step("remove the box's cgroups"),
+    // The kernel lets go of a dead process's group a moment after it is reaped.
+    let removed = until(REMOVE_DEADLINE, || match fs::remove_dir(dir) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Ok(())),
+        other => Some(other),
+    });
+    match removed {
+        Some(removed) => removed.step("remove the box's cgroups")?,
+        None => {
+            return Err(IsolationError::Deadline {
+                what: "the end of the box's cgroups",
+                seconds: REMOVE_DEADLINE.as_secs(),
+            });
         }
     }
     if let Some(root) = dir.parent() {

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::discover::OwnV1;
-use super::{Counters, Enforced, Limits, make_dirs, read, read_keyed, read_number, write};
+use super::{Counters, Enforced, Limits, make_dirs, read, read_keyed, read_number, until, write};
 
 const VERSION: u32 = 1;
 const CPU_PERIOD_USEC: u64 = 100_000;
@@ -88,17 +88,18 @@ impl V1 {
         let Some(dir) = self.dir_of("freezer") else {
             return Ok(false);
         };
-        let end = Instant::now() + deadline;
         // Written again while it lasts: a process born in between is caught by the next write.
-        while Instant::now() < end {
-            write(dir, "freezer.state", "FROZEN")?;
-            if read(dir, "freezer.state").is_some_and(|state| state.trim() == "FROZEN") {
-                return Ok(true);
+        let frozen = until(deadline, || match write(dir, "freezer.state", "FROZEN") {
+            Ok(()) => {
+                let state = read(dir, "freezer.state")?;
+                (state.trim() == "FROZEN").then_some(Ok(()))
             }
-            std::thread::sleep(Duration::from_micros(200));
+            Err(error) => Some(Err(error)),
+        });
+        if frozen.is_none() {
+            self.thaw()?;
         }
-        self.thaw()?;
-        Ok(false)
+        frozen.transpose().map(|frozen| frozen.is_some())
     }
 
     pub(super) fn thaw(&self) -> io::Result<()> {

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::discover::OwnV2;
-use super::{Counters, Enforced, Limits, make_dirs, read, read_keyed, read_number, write};
+use super::{Counters, Enforced, Limits, make_dirs, read, read_keyed, read_number, until, write};
 
 const VERSION: u32 = 2;
 const CPU_PERIOD_USEC: u64 = 100_000;
@@ -110,17 +110,13 @@ impl V2 {
     /// False if the processes did not stop in time; they are let go again.
     pub(super) fn freeze(&self, deadline: Duration) -> io::Result<bool> {
         write(&self.dir, "cgroup.freeze", 1)?;
-        let end = Instant::now() + deadline;
-        loop {
-            if read_keyed(&self.dir, "cgroup.events", "frozen") == Some(1) {
-                return Ok(true);
-            }
-            if Instant::now() >= end {
-                self.thaw()?;
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_micros(200));
+        let frozen = until(deadline, || {
+            (read_keyed(&self.dir, "cgroup.events", "frozen") == Some(1)).then_some(())
+        });
+        if frozen.is_none() {
+            self.thaw()?;
         }
+        Ok(frozen.is_some())
     }
 
     pub(super) fn thaw(&self) -> io::Result<()> {

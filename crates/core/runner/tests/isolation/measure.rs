@@ -1,0 +1,74 @@
+//! How quick boxes are: `cargo test --profile runner --test isolation -- measure`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::host::{self, Plan};
+
+const ROUNDS: usize = 50;
+const WAYS: usize = 8;
+
+pub(crate) fn main() -> ExitCode {
+    let plans = if host::am_root() {
+        Plan::root
+    } else {
+        Plan::rootless
+    };
+    let mut plan = Some(plans());
+    let times: Vec<_> = (0..ROUNDS).map(|_| once(&mut plan)).collect();
+    drop(plan);
+    let total: Vec<_> = times.iter().map(|(first, _)| *first).collect();
+    let ends: Vec<_> = times.iter().map(|(_, end)| *end).collect();
+    println_now(&format!(
+        "process start to first byte from the box: {}",
+        quantiles(&total)
+    ));
+    println_now(&format!(
+        "destroy and end of the process: {}",
+        quantiles(&ends)
+    ));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..WAYS {
+            scope.spawn(|| {
+                let mut plan = Some(plans());
+                for _ in 0..ROUNDS {
+                    once(&mut plan);
+                }
+            });
+        }
+    });
+    let rate = (WAYS * ROUNDS) as f64 / start.elapsed().as_secs_f64();
+    println_now(&format!(
+        "{WAYS} at a time, made and destroyed: {rate:.0}/s"
+    ));
+    host::remove_shared();
+    ExitCode::SUCCESS
+}
+
+fn once(plan: &mut Option<Plan>) -> (Duration, Duration) {
+    let start = Instant::now();
+    let mut made = plan.take().expect("is there").start();
+    assert_eq!(made.run(&["echo", "x"]).stdout, "x\n");
+    let first = start.elapsed();
+    let end = Instant::now();
+    *plan = Some(made.destroy());
+    (first, end.elapsed())
+}
+
+fn quantiles(times: &[Duration]) -> String {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    format!(
+        "p50 {:.2} ms, p95 {:.2} ms, most {:.2} ms",
+        at(0.5),
+        at(0.95),
+        at(1.0)
+    )
+}
+
+fn println_now(text: &str) {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{text}").expect("writes");
+}

@@ -1,0 +1,208 @@
+//! The same boxes made by an ordinary user, and what is different about them.
+
+use astrabox_runner_core::isolation::{PermissionLevel, Strength};
+
+use crate::confinement::{
+    assert_advanced, assert_calls, assert_network, assert_unprivileged, look_around, posture_of,
+    see_own_processes,
+};
+use crate::files::assert_read_only;
+use crate::host::{Plan, am_root, eventually, owner_of, skipped, watch};
+use crate::limits::assert_fork_bomb;
+use crate::protocol::{Answer, Ask};
+use crate::{Needs, Test};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "rootless_boxes_hide_the_host",
+        Needs::Rootless,
+        hide_the_host,
+    ),
+    (
+        "rootless_calls_that_reach_out_fail",
+        Needs::Rootless,
+        calls_fail,
+    ),
+    (
+        "rootless_advanced_boxes_allow_nothing_beyond",
+        Needs::Rootless,
+        advanced_level,
+    ),
+    (
+        "rootless_base_and_image_cannot_be_written",
+        Needs::Rootless,
+        base_is_read_only,
+    ),
+    (
+        "rootless_boxes_are_their_makers_user",
+        Needs::Rootless,
+        own_user,
+    ),
+    (
+        "rootless_networks_are_a_loopback_with_one_listener",
+        Needs::Rootless,
+        loopback_only,
+    ),
+    ("rootless_fork_bombs_are_held", Needs::Rootless, fork_bomb),
+    ("rootless_memory_is_looked_at", Needs::Rootless, memory),
+    ("rootless_disk_is_looked_at", Needs::Rootless, disk),
+    (
+        "rootless_boxes_stand_still_and_go_on",
+        Needs::Rootless,
+        freeze,
+    ),
+    (
+        "rootless_runners_leave_no_process",
+        Needs::Rootless,
+        killed_runner,
+    ),
+];
+
+fn hide_the_host() {
+    let mut made = Plan::rootless().start();
+    look_around(&mut made);
+    see_own_processes(&mut made);
+}
+
+fn calls_fail() {
+    assert_calls(&mut Plan::rootless().start());
+}
+
+fn advanced_level() {
+    let mut made = Plan::rootless()
+        .with(|spec| spec.level = PermissionLevel::Advanced)
+        .start();
+    assert_advanced(&mut made);
+}
+
+fn base_is_read_only() {
+    assert_read_only(&mut Plan::rootless().start());
+}
+
+fn own_user() {
+    let mut made = Plan::rootless().start();
+    let owner = made.host_owner;
+    assert_unprivileged(&mut made, owner.0);
+    made.ask(&Ask::Put {
+        path: "/workspace/put".into(),
+        content: "put".into(),
+    });
+    assert_eq!(made.shell("stat -c %u /workspace/put"), "1000");
+    let file = made.plan.spec.volume.path().join("workspace/put");
+    assert_eq!(owner_of(&file), owner);
+    let found = posture_of(&mut made);
+    assert!(found.rootless && found.no_new_privileges && found.no_capabilities && found.seccomp);
+    assert_eq!(found.disk.strength, Strength::Soft);
+    assert!(!found.notes.is_empty());
+}
+
+fn loopback_only() {
+    assert_network(&mut Plan::rootless().start());
+}
+
+fn fork_bomb() {
+    let mut made = Plan::rootless().start();
+    assert_eq!(posture_of(&mut made).pids.strength, Strength::Hard);
+    assert_fork_bomb(&mut made);
+    made.ask(&Ask::KillAll);
+    eventually("the end of the bomb", || made.stats().pids == Some(1));
+    assert_eq!(made.shell("echo alive"), "alive");
+}
+
+fn breach(answer: Answer) -> Option<String> {
+    match answer {
+        Answer::Breach(breach) => breach,
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+fn memory() {
+    let mut made = Plan::rootless().start();
+    if posture_of(&mut made).memory.strength == Strength::Hard {
+        skipped(
+            "rootless_memory_is_looked_at",
+            "a cgroup of this user keeps the limit",
+        );
+        return;
+    }
+    assert_eq!(breach(made.ask(&Ask::PollLimits)), None);
+    made.start(&["perl", "-e", "my $x = 'x' x (200 << 20); sleep 60"]);
+    eventually("that it is noticed", || {
+        breach(made.ask(&Ask::PollLimits)).is_some_and(|breach| breach.starts_with("Memory"))
+    });
+    made.ask(&Ask::KillAll);
+    eventually("that it is over", || {
+        breach(made.ask(&Ask::PollLimits)).is_none()
+    });
+    // Files in memory count too.
+    made.shell("dd if=/dev/zero of=/tmp/big bs=1M count=50 2>/dev/null");
+    assert!(made.stats().memory.is_some_and(|memory| memory > 50 << 20));
+}
+
+fn disk() {
+    let mut made = Plan::rootless().start();
+    assert_eq!(breach(made.ask(&Ask::PollLimits)), None);
+    made.shell("dd if=/dev/zero of=/workspace/big bs=1M count=40 2>/dev/null");
+    eventually("that it is noticed", || {
+        breach(made.ask(&Ask::PollLimits)).is_some_and(|breach| breach.starts_with("Disk"))
+    });
+    let ended = made.run(&[
+        "dd",
+        "if=/dev/zero",
+        "of=/workspace/big2",
+        "bs=1M",
+        "count=100",
+    ]);
+    assert_eq!(ended.signal, Some(libc::SIGXFSZ), "{ended:?}");
+}
+
+fn freeze() {
+    let mut made = Plan::rootless().start();
+    let (tag, _) = made.start(&[
+        "sh",
+        "-c",
+        "i=0; while :; do i=$((i+1)); echo $i > /tmp/n; done",
+    ]);
+    let read = |made: &mut crate::host::TestBox| {
+        let root = format!("/proc/{}/root", made.init_pid);
+        std::fs::read_to_string(format!("{root}/tmp/n")).unwrap_or_default()
+    };
+    if !am_root() {
+        skipped(
+            "rootless_boxes_stand_still_and_go_on",
+            "only root can look in from outside",
+        );
+        return;
+    }
+    eventually("that it counts", || read(&mut made).len() > 2);
+    made.ask(&Ask::Freeze);
+    // The signal is sent by the first process, a moment after it was asked to.
+    eventually("that it stands still", || {
+        let before = read(&mut made);
+        watch(std::time::Duration::from_millis(100));
+        !before.is_empty() && read(&mut made) == before
+    });
+    let before = read(&mut made);
+    made.ask(&Ask::Thaw);
+    eventually("that it goes on", || read(&mut made) != before);
+    made.ask(&Ask::Freeze);
+    made.ask(&Ask::KillAll);
+    assert_eq!(made.wait(tag).signal, Some(libc::SIGKILL));
+    assert_eq!(made.shell("echo alive"), "alive");
+}
+
+fn killed_runner() {
+    let mut made = Plan::rootless().start();
+    made.start(&["sh", "-c", "setsid sleep 60 & exec sleep 60"]);
+    let first = format!("/proc/{}", made.init_pid);
+    let network = made.shell("readlink /proc/self/ns/net");
+    made.kill_driver();
+    eventually("the end of the first process", || {
+        !std::path::Path::new(&first).exists()
+    });
+    eventually("the end of the rest", || {
+        !crate::host::network_namespaces().contains(&network)
+    });
+    let plan = made.leave();
+    astrabox_runner_core::isolation::destroy_leftovers(&plan.spec).expect("does the rest");
+}
