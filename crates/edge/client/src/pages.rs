@@ -8,7 +8,6 @@ macro_rules! all {
     ($self:ident, $call:ident, $items:ident, $request:expr) => {{
         let mut all = Vec::new();
         let mut request = $request;
-        request.page_size = PAGE_SIZE;
         loop {
             let page = $self.$call(request.clone()).await?;
             all.extend(page.$items);
@@ -31,6 +30,7 @@ impl Client {
             list_agents,
             agents,
             v1::ListAgentsRequest {
+                page_size: PAGE_SIZE,
                 include_archived,
                 ..Default::default()
             }
@@ -43,6 +43,7 @@ impl Client {
     /// As `list_agent_versions`.
     pub async fn all_agent_versions(&self, agent_id: &str) -> Result<Vec<v1::Agent>, ClientError> {
         let request = v1::ListAgentVersionsRequest {
+            page_size: PAGE_SIZE,
             agent_id: agent_id.to_owned(),
             ..Default::default()
         };
@@ -58,7 +59,10 @@ impl Client {
             self,
             list_environments,
             environments,
-            v1::ListEnvironmentsRequest::default()
+            v1::ListEnvironmentsRequest {
+                page_size: PAGE_SIZE,
+                ..Default::default()
+            }
         )
     }
 
@@ -77,6 +81,7 @@ impl Client {
             list_sessions,
             sessions,
             v1::ListSessionsRequest {
+                page_size: PAGE_SIZE,
                 agent_id,
                 include_archived,
                 ..Default::default()
@@ -94,6 +99,7 @@ impl Client {
         after_seq: u64,
     ) -> Result<Vec<v1::Event>, ClientError> {
         let request = v1::ListEventsRequest {
+            page_size: PAGE_SIZE,
             session_id: session_id.to_owned(),
             after_seq,
             ..Default::default()

@@ -150,11 +150,11 @@ impl Watch {
                 let delta = self.seen.delta(delta);
                 self.ready.extend(delta.map(WatchItem::Delta));
             }
-            Some(Item::CaughtUp(v1::CaughtUp { seq })) => {
-                if !std::mem::replace(&mut self.caught_up, true) {
-                    self.ready.push_back(WatchItem::CaughtUp { seq });
-                }
+            Some(Item::CaughtUp(v1::CaughtUp { seq })) if !self.caught_up => {
+                self.caught_up = true;
+                self.ready.push_back(WatchItem::CaughtUp { seq });
             }
+            Some(Item::CaughtUp(_)) => {}
             // A newer server says something that this client does not know.
             None => {}
         }

@@ -101,7 +101,7 @@ fn put_value(sha: &mut Sha256, value: &Value) {
         Value::Map(entries) => {
             put_length(sha, entries.len());
             let mut entries: Vec<_> = entries.iter().collect();
-            entries.sort_by(|(left, _), (right, _)| left.cmp(right));
+            entries.sort_by_key(|(key, _)| *key);
             for (key, value) in entries {
                 put_map_key(sha, key);
                 put_value(sha, value);

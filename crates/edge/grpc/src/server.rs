@@ -97,7 +97,7 @@ impl Server {
     }
 }
 
-/// A server that serves.
+/// A server that serves. Dropping it ends it at once, without waiting for anything.
 pub struct Running {
     shared: Arc<Shared>,
     health: Health,
@@ -130,6 +130,13 @@ impl Running {
         self.shared.gate.calls().close();
         self.shared.tasks.wait().await;
         self.shared.gate.calls().wait().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.drain.cancel();
+        self.shared.kill.cancel();
     }
 }
 

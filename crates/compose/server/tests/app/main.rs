@@ -1,0 +1,5 @@
+//! Apps put together from doubles, called over their sockets.
+
+mod api;
+mod doubles;
+mod start;
