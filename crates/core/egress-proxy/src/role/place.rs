@@ -165,12 +165,12 @@ mod tests {
             let audit = audit_dir(folder.path(), None);
             assert!(matches!(audit, Err(RoleError::Exposed { .. })), "{mode:o}");
         }
-        let long = folder.path().join("x".repeat(100));
-        let place = Place::take(&long);
-        assert!(
-            matches!(place, Err(RoleError::Exposed { .. }))
-                || place
-                    .is_ok_and(|place| { matches!(place.listen(), Err(RoleError::PathTooLong)) })
-        );
+    }
+
+    #[test]
+    fn a_path_that_no_socket_can_have_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::take(&folder.path().join("x".repeat(100))).unwrap();
+        assert!(matches!(place.listen(), Err(RoleError::PathTooLong)));
     }
 }

@@ -183,13 +183,13 @@ async fn gt3_an_update_revokes_what_it_denies_and_nothing_else() {
     let other = workload.admit(&b).unwrap();
 
     let update = stand.workloads.update("server", id, policy(&["b.test"]));
-    let holder = async {
-        let why = admission.revoked().await;
-        drop(admission);
-        why
-    };
-    let (updated, why) = tokio::join!(update, holder);
-    updated.unwrap();
+    let mut update = std::pin::pin!(update);
+    let early = tokio::time::timeout(Duration::ZERO, &mut update).await;
+    assert!(early.is_err(), "it returned over an open connection");
+    let why = admission.revoked().await;
+    assert!(workload.admit(&a).is_err());
+    drop(admission);
+    update.await.unwrap();
     assert_eq!(why, crate::workload::Revoked::PolicyChanged);
     let still = tokio::time::timeout(Duration::ZERO, other.revoked()).await;
     assert!(still.is_err(), "b.test is allowed by both");
