@@ -68,10 +68,12 @@ impl Layer {
             let Some(rest) = name.strip_prefix(PREFIX) else {
                 continue;
             };
-            if CLIENT_VARIABLES.contains(&name) {
+            let path = rest.to_ascii_lowercase().replace("__", ".");
+            // Without a section it may be a variable of another program of AstraBox.
+            let foreign = !path.contains('.') && find(&path).is_none();
+            if foreign || CLIENT_VARIABLES.contains(&name) {
                 continue;
             }
-            let path = rest.to_ascii_lowercase().replace("__", ".");
             insert(&mut dict, &path, value);
         }
         Self {

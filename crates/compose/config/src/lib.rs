@@ -9,7 +9,7 @@
 //!    first that exists of `$XDG_CONFIG_HOME/astrabox/config.toml` (or `~/.config/...`) and
 //!    `/etc/astrabox/config.toml`. The current folder is never searched: a server that is started in somebody's
 //!    checkout does not take its settings;
-//! 3. variables `ASTRABOX_<SECTION>__<KEY>`;
+//! 3. variables `ASTRABOX_<SECTION>__<KEY>`; one without `__` that names no setting belongs to another program;
 //! 4. overrides `section.key=value` of the command line.
 //!
 //! A key that nobody knows is refused with its source, as is a value of the wrong type.

@@ -205,11 +205,6 @@ fn an_unknown_key_is_refused_with_its_source_and_what_there_is() {
         "{error}"
     );
     let error = refused(&Inputs {
-        variables: variables(&[("ASTRABOX_RUN_DRI", "/x")]),
-        ..inputs()
-    });
-    assert!(error.contains("`run_dri`"), "{error}");
-    let error = refused(&Inputs {
         overrides: vec!["log.levle=debug".to_owned()],
         ..inputs()
     });
@@ -273,8 +268,13 @@ fn a_file_that_is_named_must_be_there_and_be_toml() {
 }
 
 #[test]
-fn variables_of_the_client_are_no_settings() {
-    let names = ["ASTRABOX_SOCKET", "ASTRABOX_SERVER", "ASTRABOX_TOKEN_FILE"];
+fn variables_of_other_programs_are_no_settings() {
+    let names = [
+        "ASTRABOX_RUNNER",
+        "ASTRABOX_SOCKET",
+        "ASTRABOX_SERVER",
+        "ASTRABOX_TOKEN_FILE",
+    ];
     let pairs: Vec<_> = names.iter().map(|name| (*name, "/x")).collect();
     let config = Inputs {
         variables: variables(&pairs),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use astrabox_config::Config;
 use astrabox_grpc::{Listener, Server, ServerSettings};
+use astrabox_identity::IdentityProvider;
 use astrabox_images::ImageStore;
 use astrabox_platform::{Images, Platform, PlatformParts, PlatformSettings};
 use astrabox_sandbox::EgressGate;
@@ -44,6 +45,27 @@ impl App {
         })
     }
 
+    /// Builds what can be built without starting anything, as `--check-config` does: the adapters that need no folder
+    /// and no process read their blocks.
+    ///
+    /// # Errors
+    /// When a block is refused, or TCP is asked for without tokens.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.identity().await?;
+        providers::models(&self.config, &self.registries).await?;
+        Ok(())
+    }
+
+    async fn identity(&self) -> Result<Arc<dyn IdentityProvider>, Error> {
+        let identity = providers::identity(&self.config, &self.registries).await?;
+        if self.wants_tcp() && !identity.accepts_tokens() {
+            return Err(Error::TcpWithoutTokens {
+                provider: self.config.identity.provider.clone(),
+            });
+        }
+        Ok(identity)
+    }
+
     /// Starts it: takes its folders, reaches its egress role, adopts what runs, and serves.
     ///
     /// # Errors
@@ -51,12 +73,7 @@ impl App {
     /// run, which go on.
     pub async fn spawn(self) -> Result<RunningApp, Error> {
         let locks = take_folders(&self.config)?;
-        let identity = providers::identity(&self.config, &self.registries).await?;
-        if self.wants_tcp() && !identity.accepts_tokens() {
-            return Err(Error::TcpWithoutTokens {
-                provider: self.config.identity.provider.clone(),
-            });
-        }
+        let identity = self.identity().await?;
         let models = providers::models(&self.config, &self.registries).await?;
         let images = self.images().await?;
         let Self {
@@ -214,10 +231,8 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
     if let Some(folder) = path.parent() {
         folders::private("the folder of store.path", folder)?;
     }
-    Store::open(&path).await.map_err(|error| Error::Store {
-        message: error.to_string(),
-        source: Box::new(error),
-    })
+    let opened = Store::open(&path).await;
+    opened.map_err(|error| Error::Store(Box::new(error)))
 }
 
 fn platform_settings(config: &Config) -> PlatformSettings {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use astrabox_config::ConfigError;
 use astrabox_registry::DuplicateName;
 
-/// Why an App cannot be built or started. Each text names the setting and the remedy.
+/// Why an App cannot be built or started. Each text names the setting and the remedy; the whole story is the text
+/// with those of its sources.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration cannot be meant.
@@ -27,14 +28,11 @@ pub enum Error {
         known: Vec<&'static str>,
     },
     /// An adapter refuses its block, or cannot work on this host.
-    #[error("{setting}: {message}")]
+    #[error("{setting} cannot be used")]
     Adapter {
         /// The block's path.
         setting: String,
-        /// What the adapter says.
-        message: String,
         /// The adapter's error.
-        #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A setting of a component is wrong.
@@ -89,7 +87,7 @@ pub enum Error {
     )]
     NoEgressProgram,
     /// The system refuses something.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}")]
     Io {
         /// What it refuses.
         what: String,
@@ -97,16 +95,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The store cannot be used.
-    #[error("store.path: {message}")]
-    Store {
-        /// What is wrong.
-        message: String,
-        /// The store's error.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error("store.path cannot be used")]
+    Store(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The platform does not start.
-    #[error("the platform does not start: {0}")]
+    #[error("the platform does not start")]
     Platform(#[source] astrabox_platform::Error),
 }
 
@@ -117,7 +109,6 @@ impl Error {
     ) -> Self {
         Self::Adapter {
             setting: setting.into(),
-            message: source.to_string(),
             source: Box::new(source),
         }
     }

@@ -38,3 +38,6 @@ pub use error::{Error, Result};
 pub use name::{ImageName, image_name};
 pub use progress::{Event, Progress, Silent, Step};
 pub use store::{Image, ImageStore, Lease, Listed};
+
+/// The engines whose recipes are built, for programs that list and build images.
+pub use astrabox_engine as engine;

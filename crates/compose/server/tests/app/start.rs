@@ -173,15 +173,14 @@ async fn what_is_wrong_is_told_by_the_setting_and_nothing_is_left_running() {
             unknown_block,
             "model.litellm: no model endpoint provider is called `litellm`",
         ),
-        (broken_block, "identity.local: "),
+        (
+            broken_block,
+            "identity.local cannot be used: identity configure: invalid configuration: `broken` is set",
+        ),
         (broken_egress, "egress: unknown field `no_such_key`"),
         (relative, "state_dir: must be an absolute path"),
     ] {
-        let error = start(config)
-            .await
-            .err()
-            .expect("it is refused")
-            .to_string();
+        let error = whole_text(&start(config).await.err().expect("it is refused"));
         assert!(error.starts_with(start_of_text), "{error}");
     }
     start(base)
@@ -203,4 +202,14 @@ async fn without_adapters_nothing_is_built() {
         .registries(registries())
         .egress(EgressMode::Embedded);
     embedded.build().expect("it has all that it needs");
+}
+
+fn whole_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
 }
