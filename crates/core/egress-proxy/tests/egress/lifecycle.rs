@@ -128,7 +128,7 @@ async fn another_gate(stand: &Stand) -> EgressGateClient {
 async fn ep8_a_dead_servers_sandboxes_go_on_for_the_grace_and_come_back_with_the_next() {
     let upstream = Upstream::echo().await;
     let mut config = hosts(&[("a.test", upstream.address)]);
-    config.orphan_grace = Duration::from_millis(600);
+    config.orphan_grace = Duration::from_secs(2);
     let mut stand = Stand::start(config).await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let copy = listener.try_clone().unwrap();

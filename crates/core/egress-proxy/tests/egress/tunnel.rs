@@ -62,13 +62,13 @@ async fn an_old_client_tunnels_without_a_host_header() {
 async fn a_silent_tunnel_is_closed_and_a_busy_one_is_not() {
     let upstream = Upstream::echo().await;
     let mut config = hosts(&[("good.test", upstream.address)]);
-    config.idle_timeout = Duration::from_millis(400);
+    config.idle_timeout = Duration::from_millis(800);
     let stand = Stand::start(config).await;
     let sandbox = stand.sandbox(&["good.test"]).await;
     let mut busy = tunnel(sandbox.proxy, "good.test:443").await;
     let mut silent = tunnel(sandbox.proxy, "good.test:443").await;
     let began = std::time::Instant::now();
-    while began.elapsed() < Duration::from_millis(1200) {
+    while began.elapsed() < Duration::from_millis(2000) {
         busy.send("x").await;
         assert_eq!(busy.take(1).await.unwrap(), b"x");
         tokio::time::sleep(Duration::from_millis(20)).await;
