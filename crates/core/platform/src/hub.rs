@@ -58,13 +58,10 @@ impl OpenMessage {
 impl Hub {
     /// A hub of a session whose journal ends at `last_seq`. `open` is what `open_messages` gave.
     pub(crate) fn new(session_id: SessionId, last_seq: u64, open: Option<&str>) -> Arc<Self> {
-        let open = open
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
         let state = State {
             last_seq,
             recent: VecDeque::new(),
-            open,
+            open: parse_open(open),
             closed: false,
         };
         Arc::new(Self {
@@ -98,27 +95,38 @@ impl Hub {
                 .into_iter()
                 .filter(|delta| !complete.contains(&delta.event_id))
             {
-                state.take_delta(delta);
+                take_delta(&mut state.open, delta);
             }
         }
         self.changed();
     }
 
-    /// The messages that are still open after these events, in a form for `new`; `None` when there are none.
-    pub(crate) fn open_messages(&self, events: &[NewEvent]) -> Option<String> {
-        let state = self.state();
+    /// The messages that will be open after these events and pieces, in a form for `new`; `None` when there are
+    /// none.
+    pub(crate) fn open_messages(&self, events: &[NewEvent], deltas: &[Delta]) -> Option<String> {
+        let mut open = self.state().open.clone();
         let closed = |message: &OpenMessage| {
             events.iter().any(|event| match event.payload {
                 EventPayload::TurnEnded { .. } => event.turn_id == message.turn_id,
                 _ => event.id == message.event_id,
             })
         };
-        let open: Vec<_> = state
-            .open
-            .iter()
-            .filter(|message| !closed(message))
-            .collect();
+        open.retain(|message| !closed(message));
+        for delta in deltas {
+            take_delta(&mut open, delta.clone());
+        }
         (!open.is_empty()).then(|| serde_json::to_string(&open).unwrap_or_default())
+    }
+
+    /// Begins again from what is stored, after a write of which nobody knows whether it was made.
+    pub(crate) fn reset(&self, last_seq: u64, open: Option<&str>) {
+        {
+            let mut state = self.state();
+            state.last_seq = last_seq;
+            state.recent.clear();
+            state.open = parse_open(open);
+        }
+        self.changed();
     }
 
     /// Ends all watches after what is there was given.
@@ -164,42 +172,6 @@ impl State {
         }
     }
 
-    fn take_delta(&mut self, delta: Delta) {
-        let Delta {
-            event_id,
-            turn_id,
-            child_run,
-            channel,
-            offset,
-            text,
-        } = delta;
-        match self
-            .open
-            .iter_mut()
-            .find(|message| message.event_id == event_id)
-        {
-            None => self.open.push(OpenMessage {
-                event_id,
-                turn_id,
-                child_run,
-                channel,
-                base: offset,
-                text,
-            }),
-            Some(message) if offset > message.end() => {
-                // A part is lost: go on behind the gap; the completing event has the whole text.
-                message.base = offset;
-                message.text = text;
-            }
-            Some(message) => {
-                let known = usize::try_from(message.end() - offset).unwrap_or(usize::MAX);
-                if let Some(fresh) = text.get(known..) {
-                    message.text.push_str(fresh);
-                }
-            }
-        }
-    }
-
     /// The events after `cursor` that are in memory; `None` when the store has to be read.
     fn recent_after(&self, cursor: u64) -> Option<Vec<JournalEvent>> {
         let first = self.recent.front()?.seq;
@@ -212,6 +184,43 @@ impl State {
                 .cloned()
                 .collect(),
         )
+    }
+}
+
+fn parse_open(text: Option<&str>) -> Vec<OpenMessage> {
+    text.and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+fn take_delta(open: &mut Vec<OpenMessage>, delta: Delta) {
+    let Delta {
+        event_id,
+        turn_id,
+        child_run,
+        channel,
+        offset,
+        text,
+    } = delta;
+    match open.iter_mut().find(|message| message.event_id == event_id) {
+        None => open.push(OpenMessage {
+            event_id,
+            turn_id,
+            child_run,
+            channel,
+            base: offset,
+            text,
+        }),
+        Some(message) if offset > message.end() => {
+            // A part is lost: go on behind the gap; the completing event has the whole text.
+            message.base = offset;
+            message.text = text;
+        }
+        Some(message) => {
+            let known = usize::try_from(message.end() - offset).unwrap_or(usize::MAX);
+            if let Some(fresh) = text.get(known..) {
+                message.text.push_str(fresh);
+            }
+        }
     }
 }
 
@@ -253,6 +262,8 @@ impl Subscription {
                     .events(self.hub.session_id, self.cursor, BATCH)
                     .await
                 {
+                    // The session is deleted and its journal with it.
+                    Ok(events) if events.is_empty() => return None,
                     Ok(events) => self.take(events),
                     Err(error) => return Some(Err(error.into())),
                 },

@@ -51,7 +51,9 @@ CREATE TABLE sessions (
     program TEXT,
     checkpoint TEXT,
     -- The messages that are not complete at the checkpoint.
-    open_messages TEXT
+    open_messages TEXT,
+    -- Whether the engine left work in the background, as of the checkpoint.
+    background INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX sessions_by_update ON sessions (updated_at DESC, id DESC);
 CREATE INDEX sessions_by_sandbox ON sessions (sandbox_id) WHERE sandbox_id IS NOT NULL;
@@ -83,6 +85,7 @@ CREATE INDEX inputs_open ON inputs (session_id, position) WHERE state <> 'settle
 CREATE TABLE interactions (
     id TEXT PRIMARY KEY,
     session_id TEXT NOT NULL REFERENCES sessions (id),
+    position INTEGER NOT NULL,
     turn_id TEXT,
     native_id TEXT NOT NULL,
     presentation TEXT NOT NULL,
@@ -90,10 +93,11 @@ CREATE TABLE interactions (
     answer TEXT,
     actor TEXT,
     reason TEXT,
+    -- When it was asked, or could be answered for the first time.
     created_at TEXT NOT NULL,
-    closed_at TEXT
+    closed_at TEXT,
+    UNIQUE (session_id, position)
 ) STRICT;
-CREATE INDEX interactions_by_session ON interactions (session_id, created_at);
 
 CREATE TABLE native_state (
     session_id TEXT NOT NULL REFERENCES sessions (id),

@@ -281,7 +281,7 @@ impl Store {
     ) -> Result<Vec<InteractionRow>> {
         let rows = sqlx::query(
             "SELECT * FROM interactions WHERE session_id = ? AND (? OR state IN ('active', 'queued')) \
-             ORDER BY created_at, id",
+             ORDER BY position",
         )
         .bind(id.to_string())
         .bind(include_closed)

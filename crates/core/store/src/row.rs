@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use astrabox_types::{
     Agent, AgentId, AssignmentId, ChildRunId, ContentPart, Environment, InputId, Interaction,
-    InteractionState, JournalEvent, Json, SandboxId, Session, SessionId, SessionKind, SessionState,
-    Timestamp, TurnId, VolumeId,
+    InteractionAnswer, InteractionState, JournalEvent, Json, SandboxId, Session, SessionId,
+    SessionKind, SessionState, Timestamp, TurnId, VolumeId,
 };
 use serde::de::DeserializeOwned;
 use sqlx::Row;
@@ -34,6 +34,8 @@ pub struct SessionRow {
     pub checkpoint: Option<String>,
     /// The messages that are not complete at the checkpoint, as JSON.
     pub open_messages: Option<String>,
+    /// Whether the engine left work in the background, as of the checkpoint.
+    pub background: bool,
 }
 
 /// Which sessions to list.
@@ -105,8 +107,10 @@ pub struct InteractionRow {
     pub turn_id: Option<TurnId>,
     /// Where it stands.
     pub state: InteractionState,
-    /// When it was asked.
+    /// When it was asked, or could be answered for the first time.
     pub created_at: Timestamp,
+    /// The answer, once there is one.
+    pub answer: Option<InteractionAnswer>,
 }
 
 /// Times in a form of fixed width, so that text order is time order.
@@ -210,6 +214,7 @@ pub(crate) fn session(row: &SqliteRow) -> Result<SessionRow> {
         program: row.try_get("program")?,
         checkpoint: row.try_get("checkpoint")?,
         open_messages: row.try_get("open_messages")?,
+        background: row.try_get("background")?,
     })
 }
 
@@ -243,6 +248,7 @@ pub(crate) fn input(row: &SqliteRow) -> Result<InputRow> {
 }
 
 pub(crate) fn interaction(row: &SqliteRow) -> Result<InteractionRow> {
+    let answer: Option<String> = row.try_get("answer")?;
     Ok(InteractionRow {
         interaction: Interaction {
             id: parsed(row, "id")?,
@@ -252,5 +258,9 @@ pub(crate) fn interaction(row: &SqliteRow) -> Result<InteractionRow> {
         turn_id: parsed_option(row, "turn_id")?,
         state: word(row, "state")?,
         created_at: parsed(row, "created_at")?,
+        answer: answer
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|_| Error::Corrupt { what: "answer" })?,
     })
 }

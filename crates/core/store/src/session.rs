@@ -76,6 +76,8 @@ pub struct RuntimePatch {
     pub checkpoint: Option<Option<String>>,
     /// The messages that are not complete there.
     pub open_messages: Option<Option<String>>,
+    /// Whether the engine has work in the background.
+    pub background: Option<bool>,
 }
 
 /// A change to an input.
@@ -153,38 +155,14 @@ impl Store {
             .await
     }
 
-    /// Makes a step durable and returns its events with seq and time.
+    /// Makes a step durable and returns its events with seq and time. A step to DELETED leaves nothing of the
+    /// session but a row that says so.
     ///
     /// # Errors
     /// `OwnerChanged` when the epoch is stale.
     pub async fn commit(&self, id: SessionId, commit: SessionCommit) -> Result<Vec<JournalEvent>> {
         self.writer
             .write(move |connection| Box::pin(async move { apply(connection, id, commit).await }))
-            .await
-    }
-
-    /// Removes everything of a session but its row, which stays as DELETED.
-    ///
-    /// # Errors
-    /// `OwnerChanged` when the epoch is stale.
-    pub async fn erase_content(&self, id: SessionId, epoch: u64) -> Result<()> {
-        self.writer
-            .write(move |connection| {
-                Box::pin(async move {
-                    let text = id.to_string();
-                    own(connection, &text, epoch).await?;
-                    for sql in [
-                        "DELETE FROM native_state WHERE session_id = ?",
-                        "UPDATE sessions SET checkpoint = NULL, open_messages = NULL WHERE id = ?",
-                    ] {
-                        sqlx::query(sql)
-                            .bind(&text)
-                            .execute(&mut *connection)
-                            .await?;
-                    }
-                    Ok(())
-                })
-            })
             .await
     }
 }
@@ -235,7 +213,28 @@ async fn apply(
     if let Some((key, answer)) = commit.answer {
         remember(connection, &key, &answer).await?;
     }
+    if matches!(commit.session.state, Some((SessionState::Deleted, _))) {
+        erase(connection, &session).await?;
+    }
     Ok(events)
+}
+
+/// Removes what was said in a session; its row stays.
+async fn erase(connection: &mut SqliteConnection, session: &str) -> Result<()> {
+    for sql in [
+        "DELETE FROM native_state WHERE session_id = ?",
+        "DELETE FROM interactions WHERE session_id = ?",
+        "DELETE FROM inputs WHERE session_id = ?",
+        "DELETE FROM events WHERE session_id = ?",
+        "UPDATE sessions SET title = '', metadata = '{}', native_key = NULL, checkpoint = NULL, \
+         open_messages = NULL WHERE id = ?",
+    ] {
+        sqlx::query(sql)
+            .bind(session)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
 }
 
 async fn insert_events(
@@ -341,6 +340,9 @@ async fn patch(
     if let Some(open) = &runtime.open_messages {
         update.push(", open_messages = ").push_bind(open.clone());
     }
+    if let Some(background) = runtime.background {
+        update.push(", background = ").push_bind(background);
+    }
     update.push(" WHERE id = ").push_bind(id.to_owned());
     update.build().execute(connection).await?;
     Ok(())
@@ -390,12 +392,19 @@ async fn change_interaction(
             turn_id,
             state,
         } => {
+            let sql = "SELECT COALESCE(MAX(position), 0) FROM interactions WHERE session_id = ?";
+            let position = count(connection, sql, session).await? + 1;
+            // An engine that asks again under an id that was answered opens the same interaction again.
             sqlx::query(
-                "INSERT INTO interactions (id, session_id, turn_id, native_id, presentation, state, created_at) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO interactions \
+                 (id, session_id, position, turn_id, native_id, presentation, state, created_at) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET position = excluded.position, \
+                 presentation = excluded.presentation, state = excluded.state, created_at = excluded.created_at, \
+                 answer = NULL, actor = NULL, reason = NULL, closed_at = NULL",
             )
             .bind(interaction.id.to_string())
             .bind(session)
+            .bind(position)
             .bind(turn_id.map(|turn| turn.to_string()))
             .bind(native_id)
             .bind(json("presentation", &interaction.presentation)?)
@@ -405,7 +414,9 @@ async fn change_interaction(
             .await?;
         }
         InteractionChange::Activate(id) => {
-            sqlx::query("UPDATE interactions SET state = 'active' WHERE id = ? AND session_id = ?")
+            let sql = "UPDATE interactions SET state = 'active', created_at = ? WHERE id = ? AND session_id = ?";
+            sqlx::query(sql)
+                .bind(text(at))
                 .bind(id.to_string())
                 .bind(session)
                 .execute(connection)

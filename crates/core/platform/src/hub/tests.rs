@@ -107,7 +107,9 @@ async fn open_messages_survive_in_their_stored_form() {
     let hub = Hub::new(session, 3, None);
     let message = EventId::new();
     hub.publish(vec![], vec![delta(message, 0, "so far")]);
-    let stored = hub.open_messages(&[]).expect("there is an open message");
+    let stored = hub
+        .open_messages(&[], &[])
+        .expect("there is an open message");
     let again = Hub::new(session, 3, Some(&stored));
     let mut watch = again.subscribe(store, 3, true);
     assert_eq!(next(&mut watch).await, WatchItem::CaughtUp { seq: 3 });
@@ -172,6 +174,6 @@ async fn a_turns_end_drops_its_unfinished_messages() {
         }],
         vec![],
     );
-    assert!(hub.open_messages(&[]).is_none());
+    assert!(hub.open_messages(&[], &[]).is_none());
     drop(store);
 }

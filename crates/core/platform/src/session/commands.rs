@@ -7,6 +7,7 @@ use astrabox_types::{
     InteractionState, Presentation, SandboxId, SessionState, TurnId,
 };
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::draft::Draft;
 use super::owner::{Cause, Owner};
@@ -43,21 +44,9 @@ impl Command {
     }
 }
 
-/// Sends the answer; a caller that has gone does not matter. A failed write is the owner's trouble as well.
-fn answer<T>(reply: Reply<T>, result: Result<T>) -> Result<()> {
-    let trouble = match &result {
-        Err(error)
-            if matches!(
-                error.reason(),
-                ErrorReason::StoreFailed | ErrorReason::OwnerChanged
-            ) =>
-        {
-            Err(Error::new(error.reason(), error.to_string()))
-        }
-        _ => Ok(()),
-    };
+/// Sends the answer; a caller that has gone does not matter.
+fn answer<T>(reply: Reply<T>, result: Result<T>) {
     let _ = reply.send(result);
-    trouble
 }
 
 impl Owner {
@@ -67,8 +56,12 @@ impl Owner {
         command: Command,
         runtime: Option<&StartedRuntime>,
     ) -> Result<Left> {
-        let ends = command.ends_runtime();
-        let done = match command {
+        let mut left = if command.ends_runtime() {
+            Left::RuntimeGone
+        } else {
+            Left::AsItWas
+        };
+        match command {
             Command::Hub { reply } => answer(reply, Ok(std::sync::Arc::clone(&self.hub))),
             Command::SendInput {
                 key,
@@ -104,9 +97,9 @@ impl Owner {
                 let result = self.release(key, runtime).await;
                 if self.row.session.current_turn.is_some() {
                     // Refused: the turn goes on.
-                    return answer(reply, result).map(|()| Left::AsItWas);
+                    left = Left::AsItWas;
                 }
-                answer(reply, result)
+                answer(reply, result);
             }
             Command::Archive { key, reply } => {
                 let result = self.archive(key, runtime).await;
@@ -116,14 +109,12 @@ impl Owner {
                 let result = self.delete(key, runtime).await;
                 answer(reply, result)
             }
-        };
-        done.map(|()| {
-            if ends {
-                Left::RuntimeGone
-            } else {
-                Left::AsItWas
-            }
-        })
+        }
+        match self.torn {
+            // The caller has its answer; the image is the owner's trouble.
+            Some(reason) => Err(Error::new(reason, "a change could not be made durable")),
+            None => Ok(left),
+        }
     }
 
     /// The answer of an earlier call with this key.
@@ -144,7 +135,7 @@ impl Owner {
             return Ok(known);
         }
         self.check_takes_input()?;
-        validate::content(&self.adapter.capabilities(), &content)?;
+        validate::content(&self.adapter()?.capabilities(), &content)?;
         let most = self.manager.parts.settings.max_queued_inputs;
         if self.queue.len() >= most {
             return Err(Error::new(
@@ -295,6 +286,8 @@ impl Owner {
         draft.answer(key, &seq);
         self.next_interaction(&mut draft);
         self.commit(draft).await?;
+        // The time that the engine waited for a person is not its silence.
+        self.progress = Instant::now();
         self.to_engine(interactions.answer(&native_id, &given).await);
         Ok(seq)
     }

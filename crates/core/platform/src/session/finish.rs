@@ -38,7 +38,7 @@ impl Owner {
         }
         let sandbox = self.row.sandbox_id;
         self.destroy_or_refuse().await?;
-        self.forget_sandbox(&mut draft);
+        self.forget_engine(&mut draft, true);
         draft.answer(key, &sandbox);
         self.background = false;
         if matches!(
@@ -99,16 +99,14 @@ impl Owner {
             self.to_engine(closed);
         }
         self.destroy_or_refuse().await?;
-        self.provider()?.delete_volume(self.row.volume_id).await?;
+        if let Ok(provider) = self.provider() {
+            provider.delete_volume(self.row.volume_id).await?;
+        }
         let mut draft = Draft::default();
-        self.forget_sandbox(&mut draft);
+        self.forget_engine(&mut draft, true);
         draft.answer(key, &());
         self.set_state(&mut draft, SessionState::Deleted, None);
         self.commit(draft).await?;
-        self.manager
-            .store()
-            .erase_content(self.id, self.epoch)
-            .await?;
         self.ended = true;
         Ok(())
     }
@@ -136,8 +134,8 @@ impl Owner {
     }
 
     /// Destroys the session's sandbox; an error when its end is not proven.
-    async fn destroy_or_refuse(&mut self) -> Result<()> {
-        if self.destroy_sandbox().await {
+    pub(super) async fn destroy_or_refuse(&mut self) -> Result<()> {
+        if self.destroy_sandbox().await? {
             return Ok(());
         }
         Err(Error::new(
@@ -147,9 +145,17 @@ impl Owner {
     }
 
     /// Destroys whatever sandbox carries the session's assignment; tells whether none is left.
-    pub(super) async fn destroy_sandbox(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// When another server owns the session: its sandbox is not ours to destroy.
+    pub(super) async fn destroy_sandbox(&mut self) -> Result<bool> {
+        self.check_owner().await?;
+        Ok(self.destroy_what_is_left().await)
+    }
+
+    async fn destroy_what_is_left(&self) -> bool {
         let Ok(provider) = self.provider().cloned() else {
-            return false;
+            return self.row.sandbox_id.is_none() && self.row.assignment_id.is_none();
         };
         let mut doomed = Vec::from_iter(self.row.sandbox_id);
         if let Some(assignment) = &self.row.assignment_id {

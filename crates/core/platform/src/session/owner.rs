@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use astrabox_engine::EngineAdapter;
 use astrabox_store::{InputRow, InteractionRow, SessionRow, Store};
@@ -28,7 +29,8 @@ pub(super) struct Owner {
     pub(super) row: SessionRow,
     pub(super) agent: Agent,
     pub(super) environment: Environment,
-    pub(super) adapter: &'static dyn EngineAdapter,
+    /// `None` when the engine is not linked any more: the session can be read and deleted.
+    pub(super) adapter: Option<&'static dyn EngineAdapter>,
     /// Inputs that are not settled, in order. The first is the running turn's, when an input began it.
     pub(super) queue: VecDeque<InputRow>,
     /// Interactions that are not closed, in order; at most the first is active.
@@ -40,8 +42,14 @@ pub(super) struct Owner {
     pub(super) progress: Instant,
     /// The connection to a sandbox that runs failed this often in a row.
     pub(super) misses: u32,
+    /// Its engine's program ended and it is known that nothing of it runs: the sandbox is good for the next one.
+    pub(super) reusable: bool,
     /// Commands that wait until the engine is reached.
     pub(super) deferred: Vec<Command>,
+    /// A change that is in this image was not made durable: the image is not to be trusted.
+    pub(super) torn: Option<ErrorReason>,
+    /// Steps that failed in a row.
+    failures: u32,
     /// The session ended; the owner does, too.
     pub(super) ended: bool,
 }
@@ -64,14 +72,33 @@ pub(super) enum Cause {
     Unanswered,
 }
 
+impl Cause {
+    /// The reason with which the session's state tells it; `None` for the usual one.
+    pub(super) fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Asked => None,
+            Self::Stalled => Some("engine_stalled"),
+            Self::Unanswered => Some("interaction_expired"),
+        }
+    }
+
+    /// The cause that a state's reason tells of.
+    pub(super) fn of(reason: Option<&str>) -> Self {
+        [Self::Stalled, Self::Unanswered]
+            .into_iter()
+            .find(|cause| reason.is_some() && cause.reason() == reason)
+            .unwrap_or(Self::Asked)
+    }
+}
+
 /// Owns the session until the server drains, the session is deleted, or another server takes it over.
 pub(super) async fn run(
     manager: Arc<Manager>,
     id: SessionId,
     mut mailbox: mpsc::Receiver<Command>,
 ) {
-    let hub = match manager.store().session(id).await {
-        Ok(row) => Hub::new(id, row.session.last_seq, row.open_messages.as_deref()),
+    let loaded = match load(&manager, id).await {
+        Ok(loaded) => loaded,
         Err(error) => {
             tracing::error!(session = %id, %error, "the session cannot be loaded");
             // Callers get a retryable error: the mailbox closes.
@@ -79,21 +106,17 @@ pub(super) async fn run(
             return;
         }
     };
-    let mut owner = match Owner::load(&manager, id, mailbox, hub).await {
-        Ok(owner) => owner,
-        Err(error) => {
-            tracing::error!(session = %id, %error, "the session cannot be loaded");
-            return;
-        }
-    };
+    let mut owner = Owner::new(Arc::clone(&manager), id, mailbox, loaded);
     while !owner.ended && !manager.draining.is_cancelled() {
         let mut done = if owner.wants_runtime() {
             owner.bring_up().await
         } else {
             owner.rest().await
         };
-        for command in std::mem::take(&mut owner.deferred) {
-            done = done.and(owner.handle(command, None).await.map(drop));
+        if done.is_ok() && !owner.still_reaching() {
+            for command in std::mem::take(&mut owner.deferred) {
+                done = done.and(owner.handle(command, None).await.map(drop));
+            }
         }
         if let Err(error) = done {
             match error.reason() {
@@ -126,58 +149,80 @@ async fn read(store: &Store, id: SessionId) -> Result<Stored> {
     })
 }
 
+/// What an owner begins with.
+struct Loaded {
+    epoch: u64,
+    stored: Stored,
+    agent: Agent,
+    environment: Environment,
+}
+
+async fn load(manager: &Manager, id: SessionId) -> Result<Loaded> {
+    let epoch = manager.store().claim(id).await?;
+    let stored = read(manager.store(), id).await?;
+    let (agent, environment) = manager.agent_of(&stored.row.session).await?;
+    Ok(Loaded {
+        epoch,
+        stored,
+        agent,
+        environment,
+    })
+}
+
 impl Owner {
-    async fn load(
-        manager: &Arc<Manager>,
+    fn new(
+        manager: Arc<Manager>,
         id: SessionId,
         mailbox: mpsc::Receiver<Command>,
-        hub: Arc<Hub>,
-    ) -> Result<Self> {
-        let epoch = manager.store().claim(id).await?;
+        loaded: Loaded,
+    ) -> Self {
+        let Loaded {
+            epoch,
+            stored,
+            agent,
+            environment,
+        } = loaded;
         let Stored {
             row,
             queue,
             interactions,
-        } = read(manager.store(), id).await?;
-        let (agent, environment) = manager.agent_of(&row.session).await?;
-        let adapter = manager.adapter(&environment.spec.engine)?;
-        let background = row.session.state == SessionState::BackgroundRunning;
-        Ok(Self {
-            manager: Arc::clone(manager),
+        } = stored;
+        Self {
+            hub: Hub::new(id, row.session.last_seq, row.open_messages.as_deref()),
+            adapter: manager.adapter(&environment.spec.engine).ok(),
+            background: row.background,
+            manager,
             id,
             mailbox,
-            hub,
             epoch,
             row,
             agent,
             environment,
-            adapter,
             queue,
             interactions,
             stop: None,
-            background,
             progress: Instant::now(),
             misses: 0,
+            reusable: false,
             deferred: Vec::new(),
+            torn: None,
+            failures: 0,
             ended: false,
-        })
+        }
     }
 
     /// After a failed write the image may be ahead of the store: read it again, until the store answers.
     async fn reload(&mut self, error: &Error) {
         tracing::error!(session = %self.id, %error, source = ?std::error::Error::source(error), "a step failed");
-        for pause in std::iter::successors(Some(100_u64), |pause| Some((pause * 2).min(5_000))) {
-            if self.manager.draining.is_cancelled() {
-                return;
+        loop {
+            self.failures += 1;
+            let pause = Duration::from_millis(50 << self.failures.min(6));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.manager.draining.cancelled() => return,
             }
             match read(self.manager.store(), self.id).await {
-                Ok(stored) => {
-                    self.row = stored.row;
-                    self.queue = stored.queue;
-                    self.interactions = stored.interactions;
-                    self.stop = None;
-                    return;
-                }
+                Ok(stored) => return self.restore(stored),
                 Err(error) => {
                     if error.reason() == ErrorReason::SessionNotFound {
                         self.ended = true;
@@ -186,11 +231,46 @@ impl Owner {
                     tracing::warn!(session = %self.id, %error, "the session cannot be read");
                 }
             }
-            tokio::select! {
-                () = tokio::time::sleep(std::time::Duration::from_millis(pause)) => {}
-                () = self.manager.draining.cancelled() => return,
-            }
         }
+    }
+
+    fn restore(&mut self, stored: Stored) {
+        let row = stored.row;
+        self.hub
+            .reset(row.session.last_seq, row.open_messages.as_deref());
+        self.background = row.background;
+        self.row = row;
+        self.queue = stored.queue;
+        self.interactions = stored.interactions;
+        self.stop = None;
+        self.torn = None;
+        self.reusable = false;
+    }
+
+    /// The engine's adapter.
+    ///
+    /// # Errors
+    /// `ENGINE_UNKNOWN` when it is not linked.
+    pub(super) fn adapter(&self) -> Result<&'static dyn EngineAdapter> {
+        match self.adapter {
+            Some(adapter) => Ok(adapter),
+            None => self.manager.adapter(&self.environment.spec.engine),
+        }
+    }
+
+    /// Refuses to go on when another server has taken the session over.
+    pub(super) async fn check_owner(&mut self) -> Result<()> {
+        let row = self.manager.store().session(self.id).await?;
+        if row.epoch == self.epoch {
+            return Ok(());
+        }
+        self.torn = Some(ErrorReason::OwnerChanged);
+        Err(astrabox_store::Error::OwnerChanged.into())
+    }
+
+    /// Whether a running turn's engine is still to be reached again.
+    fn still_reaching(&self) -> bool {
+        self.wants_runtime() && self.may_run_already() && self.row.session.current_turn.is_some()
     }
 
     /// Whether an engine should run now.
@@ -231,7 +311,16 @@ impl Owner {
     pub(super) async fn commit(&mut self, draft: Draft) -> Result<Vec<JournalEvent>> {
         let Draft { mut commit, deltas } = draft;
         commit.epoch = self.epoch;
-        let events = self.manager.store().commit(self.id, commit).await?;
+        commit.runtime.background = Some(self.background);
+        let events = match self.manager.store().commit(self.id, commit).await {
+            Ok(events) => events,
+            Err(error) => {
+                let error = Error::from(error);
+                self.torn = Some(error.reason());
+                return Err(error);
+            }
+        };
+        self.failures = 0;
         if let Some(last) = events.last() {
             self.row.session.last_seq = last.seq;
         }

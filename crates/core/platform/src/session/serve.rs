@@ -67,8 +67,14 @@ impl Owner {
         }
     }
 
-    /// After an adoption: what the program may not have got yet goes to it again; it takes everything once.
+    /// What the program may not have got yet goes to it again; it takes everything once.
     async fn redeliver(&mut self, runtime: &StartedRuntime) -> Result<()> {
+        let client = runtime.client.as_ref();
+        if let (Some(modes), Some(mode)) =
+            (client.permission_modes(), &self.row.session.permission_mode)
+        {
+            self.to_engine(modes.set_mode(mode).await);
+        }
         let Some(turn) = self.row.session.current_turn else {
             return Ok(());
         };
@@ -80,12 +86,32 @@ impl Owner {
             let input = EngineInput {
                 input_id: input.id,
                 content: input.content.clone(),
-                notice: None,
+                notice: self.notice().await?,
             };
-            self.to_engine(runtime.client.deliver(input).await);
+            self.to_engine(client.deliver(input).await);
         }
+        self.repeat_answers(client, turn).await?;
         if self.row.session.state == SessionState::Interrupting {
-            self.begin_stop(runtime, Cause::Asked).await;
+            let cause = Cause::of(self.row.session.state_reason.as_deref());
+            self.begin_stop(runtime, cause).await;
+        }
+        Ok(())
+    }
+
+    /// An answer may be durable and not on its way: the program gets those that it still waits for.
+    async fn repeat_answers(&self, client: &dyn EngineClient, turn: TurnId) -> Result<()> {
+        let Some(interactions) = client.interactions() else {
+            return Ok(());
+        };
+        for row in self.manager.store().interactions(self.id, true).await? {
+            let Some(answer) = row.answer.filter(|_| row.turn_id == Some(turn)) else {
+                continue;
+            };
+            match interactions.answer(&row.native_id, &answer).await {
+                // It has this one already.
+                Err(error) if error.kind() == ErrorKind::InvalidAnswer => {}
+                result => self.to_engine(result),
+            }
         }
         Ok(())
     }
@@ -161,11 +187,11 @@ impl Owner {
         }
         let checkpoint = client.checkpoint();
         draft.commit.runtime.checkpoint = Some(Some(checkpoint.text().to_owned()));
-        // The pieces of this very step are part of the image that is stored.
+        // The pieces of this very step are part of the image that is stored, and are told after it is.
         let deltas = std::mem::take(&mut draft.deltas);
-        self.hub
-            .publish(Vec::new(), self.deltas_that_stay(&draft, deltas));
-        draft.commit.runtime.open_messages = Some(self.hub.open_messages(&draft.commit.events));
+        draft.deltas = self.deltas_that_stay(&draft, deltas);
+        let open = self.hub.open_messages(&draft.commit.events, &draft.deltas);
+        draft.commit.runtime.open_messages = Some(open);
         self.commit(draft).await?;
         self.row.checkpoint = Some(checkpoint.text().to_owned());
         match client.committed(&checkpoint).await {
@@ -276,7 +302,7 @@ impl Owner {
             self.set_state(
                 &mut draft,
                 SessionState::Interrupting,
-                Some("interaction_expired".to_owned()),
+                Cause::Unanswered.reason().map(str::to_owned),
             );
             self.commit(draft).await?;
             self.begin_stop(runtime, Cause::Unanswered).await;
@@ -287,7 +313,7 @@ impl Owner {
             self.set_state(
                 &mut draft,
                 SessionState::Interrupting,
-                Some("engine_stalled".to_owned()),
+                Cause::Stalled.reason().map(str::to_owned),
             );
             self.commit(draft).await?;
             self.begin_stop(runtime, Cause::Stalled).await;
@@ -324,10 +350,13 @@ impl Owner {
         }
         tracing::warn!(session = %self.id, "the engine did not end; destroying its sandbox");
         let outcome = self.stopped_outcome(TurnOutcome::Interrupted);
-        self.destroy_sandbox().await;
+        let gone = self.destroy_sandbox().await?;
         let mut draft = Draft::default();
-        self.end_turn(&mut draft, outcome, None);
-        self.forget_sandbox(&mut draft);
+        self.background = false;
+        if self.row.session.current_turn.is_some() {
+            self.end_turn(&mut draft, outcome, None);
+        }
+        self.forget_engine(&mut draft, gone);
         self.set_state(
             &mut draft,
             SessionState::Hibernated,
@@ -372,9 +401,8 @@ impl Owner {
             self.end_turn(&mut draft, outcome, None);
         }
         self.background = false;
-        self.row.checkpoint = None;
-        draft.commit.runtime.checkpoint = Some(None);
-        draft.commit.runtime.open_messages = Some(None);
+        self.reusable = true;
+        self.forget_engine(&mut draft, false);
         self.set_state(
             &mut draft,
             SessionState::Hibernated,

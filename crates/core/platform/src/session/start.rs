@@ -3,18 +3,19 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use astrabox_engine::{Checkpoint, Conversation};
+use astrabox_engine::{Checkpoint, Conversation, EngineAdapter};
 use astrabox_sandbox::{ErrorKind, Probe};
 use astrabox_startup::{
     NativeFile, StartedRuntime, StartupError, StartupRequest, start_platform_runtime,
 };
-use astrabox_store::RuntimePatch;
-use astrabox_types::{AssignmentId, SandboxId, SessionState, TurnFailure, TurnOutcome};
+use astrabox_types::{
+    AssignmentId, ErrorReason, SandboxId, SessionState, TurnFailure, TurnOutcome,
+};
 
 use super::Command;
 use super::draft::Draft;
 use super::owner::Owner;
-use crate::Result;
+use crate::{Error, Result};
 
 /// How often a sandbox that should run is tried to be reached before its turn is given up.
 const MOST_MISSES: u32 = 20;
@@ -25,11 +26,17 @@ enum Interrupted {
     By(Command),
     /// The server drains.
     Draining,
+    /// A command failed in a way that the start cannot go on from.
+    Failed(Error),
 }
 
 impl Owner {
     /// Brings an engine up and serves it until it is gone.
     pub(super) async fn bring_up(&mut self) -> Result<()> {
+        let adapter = match self.adapter() {
+            Ok(adapter) => adapter,
+            Err(error) => return self.cannot_run("engine_unknown", &error.to_string()).await,
+        };
         let attach = self.attachment();
         if attach.is_none() && self.may_run_already() {
             // A turn was open and there is no way back to its engine.
@@ -40,14 +47,18 @@ impl Owner {
                 )
                 .await;
         }
-        let request = match self.request(attach.is_some()).await {
+        let request = match self.request(adapter, attach.is_some()).await {
             Ok(request) => request,
-            Err(error) if error.reason() == astrabox_types::ErrorReason::ImageMissing => {
-                return self.not_started(&error.to_string(), "image_missing").await;
+            Err(error) => {
+                let reason = match error.reason() {
+                    ErrorReason::ImageMissing => "image_missing",
+                    ErrorReason::SandboxCleanupUnconfirmed => "sandbox_not_removed",
+                    _ => return Err(error),
+                };
+                return self.not_started(&error.to_string(), reason).await;
             }
-            Err(error) => return Err(error),
         };
-        match self.start(&request).await {
+        match self.start(adapter, &request).await {
             Ok(Ok(runtime)) => {
                 self.adopt(&runtime, attach.is_some()).await?;
                 self.serve(runtime).await
@@ -56,6 +67,7 @@ impl Owner {
             Ok(Err(error)) => self.not_made(error).await,
             Err(Interrupted::Draining) => Ok(()),
             Err(Interrupted::By(command)) => self.handle(command, None).await.map(drop),
+            Err(Interrupted::Failed(error)) => Err(error),
         }
     }
 
@@ -76,27 +88,34 @@ impl Owner {
     }
 
     /// Makes the decision durable and writes it down as a request.
-    async fn request(&mut self, attach: bool) -> Result<StartupRequest> {
+    async fn request(
+        &mut self,
+        adapter: &'static dyn EngineAdapter,
+        attach: bool,
+    ) -> Result<StartupRequest> {
         // A new activation is a new owner: what an older one still has under way is refused from now on.
         self.epoch = self.manager.store().claim(self.id).await?;
-        let image = self.manager.image_of(&self.environment.spec, self.adapter);
+        let image = self.manager.image_of(&self.environment.spec, adapter);
+        if !attach && !std::mem::take(&mut self.reusable) {
+            // What an interrupted start or an engine that was given up left may still run: there is one runtime.
+            self.destroy_or_refuse().await?;
+            self.row.assignment_id = None;
+            self.row.sandbox_id = None;
+        }
         let (attach_to, conversation) = match self.attachment().filter(|_| attach) {
             Some((sandbox, conversation)) => (Some(sandbox), conversation),
             None => (None, self.stored_conversation().await?),
         };
-        let assignment_id = match (&self.row.assignment_id, attach) {
-            (Some(assignment), _) => assignment.clone(),
-            (None, _) => {
-                AssignmentId::new(format!("assignment-{}", SandboxId::new().uuid().simple()))
-                    .map_err(|error| {
-                        crate::Error::new(astrabox_types::ErrorReason::Internal, error.to_string())
-                    })?
-            }
+        let assignment_id = match &self.row.assignment_id {
+            Some(assignment) => assignment.clone(),
+            None => AssignmentId::new(format!("assignment-{}", SandboxId::new().uuid().simple()))
+                .map_err(|error| Error::new(ErrorReason::Internal, error.to_string()))?,
         };
         let image = if attach { image.ok() } else { Some(image?) };
         if !attach {
             let mut draft = Draft::default();
             draft.commit.runtime.assignment_id = Some(Some(assignment_id.clone()));
+            draft.commit.runtime.sandbox_id = Some(self.row.sandbox_id);
             self.set_state(&mut draft, SessionState::Creating, None);
             self.row.assignment_id = Some(assignment_id.clone());
             self.commit(draft).await?;
@@ -148,14 +167,11 @@ impl Owner {
     /// Runs the startup line and takes commands meanwhile.
     async fn start(
         &mut self,
+        adapter: &'static dyn EngineAdapter,
         request: &StartupRequest,
     ) -> std::result::Result<std::result::Result<StartedRuntime, StartupError>, Interrupted> {
         let manager = std::sync::Arc::clone(&self.manager);
-        let mut start = pin!(start_platform_runtime(
-            manager.as_ref(),
-            self.adapter,
-            request
-        ));
+        let mut start = pin!(start_platform_runtime(manager.as_ref(), adapter, request));
         loop {
             let command = tokio::select! {
                 started = &mut start => return Ok(started),
@@ -167,7 +183,7 @@ impl Owner {
                 Some(command) if command.wants_engine() => self.deferred.push(command),
                 Some(command) => {
                     if let Err(error) = self.handle(command, None).await {
-                        tracing::warn!(session = %self.id, %error, "a command failed while the engine starts");
+                        return Err(Interrupted::Failed(error));
                     }
                 }
                 None => return Err(Interrupted::Draining),
@@ -221,10 +237,16 @@ impl Owner {
         let Some(sandbox) = self.row.sandbox_id else {
             return self.lost("sandbox_gone", "it has no sandbox").await;
         };
-        let provider = std::sync::Arc::clone(
-            self.manager
-                .sandbox_provider(&self.environment.spec.sandbox)?,
-        );
+        let provider = match self
+            .manager
+            .sandbox_provider(&self.environment.spec.sandbox)
+        {
+            Ok(provider) => std::sync::Arc::clone(provider),
+            Err(error) => {
+                let message = error.to_string();
+                return self.lost("sandbox_provider_unknown", &message).await;
+            }
+        };
         match provider.probe(sandbox).await {
             Probe::NotFound => return self.lost("sandbox_gone", "the sandbox ended").await,
             Probe::Ok => {}
@@ -248,7 +270,7 @@ impl Owner {
 
     /// The engine and its sandbox are given up: the open turn fails with this reason, the conversation stays.
     pub(super) async fn lost(&mut self, reason: &str, message: &str) -> Result<()> {
-        self.destroy_sandbox().await;
+        let gone = self.destroy_sandbox().await?;
         let mut draft = Draft::default();
         if self.row.session.current_turn.is_some() {
             let failure = TurnFailure {
@@ -259,7 +281,7 @@ impl Owner {
         }
         self.background = false;
         self.misses = 0;
-        self.forget_sandbox(&mut draft);
+        self.forget_engine(&mut draft, gone);
         self.set_state(
             &mut draft,
             SessionState::Hibernated,
@@ -275,9 +297,9 @@ impl Owner {
         if let StartupError::Engine(engine) = &error
             && engine.kind() == astrabox_engine::ErrorKind::ConversationLost
         {
-            self.destroy_sandbox().await;
+            let gone = self.destroy_sandbox().await?;
             let mut draft = Draft::default();
-            self.forget_sandbox(&mut draft);
+            self.forget_engine(&mut draft, gone);
             let reason = format!("native conversation: {}", engine.context());
             self.set_state(&mut draft, SessionState::RecoveryRequired, Some(reason));
             return self.commit(draft).await.map(drop);
@@ -298,9 +320,9 @@ impl Owner {
 
     /// The input that wanted the engine fails with the reason; the next one tries again.
     async fn not_started(&mut self, message: &str, reason: &str) -> Result<()> {
-        self.destroy_sandbox().await;
+        let gone = self.destroy_sandbox().await?;
         let mut draft = Draft::default();
-        self.forget_sandbox(&mut draft);
+        self.forget_engine(&mut draft, gone);
         let failure = TurnFailure {
             reason: reason.to_owned(),
             message: message.to_owned(),
@@ -314,17 +336,35 @@ impl Owner {
         self.commit(draft).await.map(drop)
     }
 
-    /// Writes down that the session has no sandbox.
-    pub(super) fn forget_sandbox(&mut self, draft: &mut Draft) {
-        self.row.assignment_id = None;
-        self.row.sandbox_id = None;
+    /// The session cannot go on with this server as it is configured; everything of it stays.
+    async fn cannot_run(&mut self, reason: &str, message: &str) -> Result<()> {
+        let gone = self.destroy_sandbox().await?;
+        let mut draft = Draft::default();
+        if self.row.session.current_turn.is_some() {
+            let failure = TurnFailure {
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            };
+            self.end_turn(&mut draft, TurnOutcome::Failed { failure }, None);
+        }
+        self.background = false;
+        self.forget_engine(&mut draft, gone);
+        let reason = Some(format!("{reason}: {message}"));
+        self.set_state(&mut draft, SessionState::RecoveryRequired, reason);
+        self.commit(draft).await.map(drop)
+    }
+
+    /// Writes down that no engine runs, and that there is no sandbox when its end is proven. One whose end is not
+    /// proven stays written down: it is destroyed before anything else is started.
+    pub(super) fn forget_engine(&mut self, draft: &mut Draft, gone: bool) {
         self.row.checkpoint = None;
-        draft.commit.runtime = RuntimePatch {
-            assignment_id: Some(None),
-            sandbox_id: Some(None),
-            checkpoint: Some(None),
-            open_messages: Some(None),
-            ..RuntimePatch::default()
-        };
+        draft.commit.runtime.checkpoint = Some(None);
+        draft.commit.runtime.open_messages = Some(None);
+        if gone {
+            self.row.assignment_id = None;
+            self.row.sandbox_id = None;
+            draft.commit.runtime.assignment_id = Some(None);
+            draft.commit.runtime.sandbox_id = Some(None);
+        }
     }
 }

@@ -71,7 +71,7 @@ impl Owner {
                         native,
                     );
                 }
-                EmissionKind::BackgroundOpened => self.background = true,
+                EmissionKind::BackgroundOpened => self.background_opened(draft),
                 EmissionKind::BackgroundClosed => self.background_closed(draft),
                 // A reply's end is seen in its completed message; the turn goes on.
                 EmissionKind::ResponseCompleted => {}
@@ -181,6 +181,7 @@ impl Owner {
             turn_id,
             state,
             created_at: Timestamp::now(),
+            answer: None,
         });
         if first {
             let event_id = self.event_id(None, &format!("interaction/{id}"));
@@ -256,6 +257,13 @@ impl Owner {
         }
     }
 
+    fn background_opened(&mut self, draft: &mut Draft) {
+        self.background = true;
+        if self.row.session.state == SessionState::Ready {
+            self.set_state(draft, SessionState::BackgroundRunning, None);
+        }
+    }
+
     fn background_closed(&mut self, draft: &mut Draft) {
         self.background = false;
         if self.row.session.state == SessionState::BackgroundRunning {
@@ -268,8 +276,22 @@ impl Owner {
             tracing::warn!(session = %self.id, "the engine ended a turn that is not open");
             return;
         }
+        if terminal.outcome == TurnOutcome::Completed && self.input_waits() {
+            // The engine was speaking by itself when the input came: it completed that, not what it was not told.
+            tracing::debug!(session = %self.id, "the engine ended what it had begun before the input");
+            return;
+        }
         let outcome = self.stopped_outcome(terminal.outcome);
         self.end_turn(draft, outcome, terminal.usage);
+    }
+
+    /// Whether the running turn's input has not been taken by the engine.
+    fn input_waits(&self) -> bool {
+        self.queue.front().is_some_and(|input| {
+            input.turn_id.is_some()
+                && input.turn_id == self.row.session.current_turn
+                && input.state == InputState::Delivered
+        })
     }
 
     /// A turn that was being stopped ends for the cause of the stop, unless it was completed before.
@@ -314,6 +336,9 @@ impl Owner {
         self.row.session.current_turn = None;
         draft.commit.session.current_turn = Some(None);
         self.stop = None;
+        if self.background && self.row.session.state == SessionState::WaitingInput {
+            self.set_state(draft, SessionState::Busy, None);
+        }
         let state = if self.background {
             SessionState::BackgroundRunning
         } else {
@@ -353,7 +378,10 @@ impl Owner {
         &self,
         runtime: &StartedRuntime,
     ) -> astrabox_engine::Result<Option<Vec<NativeFile>>> {
-        let spec = self.adapter.startup_material_request().native_state;
+        let Some(adapter) = self.adapter else {
+            return Ok(None);
+        };
+        let spec = adapter.startup_material_request().native_state;
         let files = collect_native_state(
             runtime.sandbox.workload.as_ref(),
             &spec,
