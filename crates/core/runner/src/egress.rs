@@ -53,7 +53,8 @@ mod tests {
         let path = dir.path().join("egress.sock");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let inode = fstat(&listener).unwrap().st_ino;
-        let server = tokio::spawn(hand_out(
+        let mut server = tokio::task::JoinSet::new();
+        server.spawn(hand_out(
             UnixListener::bind(&path).unwrap(),
             listener.into(),
         ));
@@ -61,6 +62,5 @@ mod tests {
             let copy = take_listener(&path, Duration::from_secs(5)).await.unwrap();
             assert_eq!(fstat(&copy).unwrap().st_ino, inode);
         }
-        server.abort();
     }
 }

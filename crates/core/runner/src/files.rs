@@ -265,14 +265,13 @@ fn info<E>(
             .map(|text| text.to_string_lossy().into_owned())
             .unwrap_or_default()
     });
-    let seconds = i64::try_from(stat.st_mtime).unwrap_or(i64::MAX);
     let millis = i64::try_from(stat.st_mtime_nsec / 1_000_000).unwrap_or(0);
     FileInfo {
         name: name.to_owned(),
         kind,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
-        modified_ms: seconds.saturating_mul(1000).saturating_add(millis),
+        modified_ms: stat.st_mtime.saturating_mul(1000).saturating_add(millis),
         link_target,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use tokio::net::UnixListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
@@ -107,9 +107,11 @@ scripted_service!(unary: [
     shutdown ShutdownRequest ShutdownResponse,
 ]);
 
-fn serve(socket: &Path, runner: Scripted) -> JoinHandle<()> {
+/// Serves until the set is dropped.
+fn serve(socket: &Path, runner: Scripted) -> JoinSet<()> {
     let listener = UnixListener::bind(socket).unwrap();
-    tokio::spawn(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
         let connections = futures::stream::unfold(listener, |listener| async move {
             let connection = listener.accept().await.map(|(stream, _)| stream);
             Some((connection, listener))
@@ -119,7 +121,8 @@ fn serve(socket: &Path, runner: Scripted) -> JoinHandle<()> {
             .serve_with_incoming(connections)
             .await
             .unwrap();
-    })
+    });
+    tasks
 }
 
 fn options(socket: &Path) -> ConnectOptions {
@@ -160,7 +163,7 @@ async fn attached(
         version: 1,
         attach: script,
     };
-    let server = serve(&socket, runner);
+    let _server = serve(&socket, runner);
     let client = RunnerClient::connect(options(&socket)).await.unwrap();
     let mut attachment = client.attach("engine", 2, 0).await.unwrap();
     let mut text = String::new();
@@ -176,7 +179,6 @@ async fn attached(
     }
     let next = attachment.next_offset(OutputStream::Stdout);
     assert_eq!(next, 2 + text.len() as u64);
-    server.abort();
     (text, end)
 }
 
@@ -208,11 +210,10 @@ async fn a_runner_of_another_version_is_refused_with_a_typed_error() {
         version: MAX_VERSION + 1,
         attach: Vec::new(),
     };
-    let server = serve(&socket, runner);
+    let _server = serve(&socket, runner);
     let error = RunnerClient::connect(options(&socket)).await.unwrap_err();
     assert_eq!(error.kind(), RunnerErrorKind::VersionMismatch);
     assert!(!error.is_retryable());
-    server.abort();
 }
 
 #[tokio::test]
@@ -227,11 +228,10 @@ async fn a_silent_runner_times_out_and_a_missing_one_is_unavailable() {
         version: 1,
         attach: Vec::new(),
     };
-    let server = serve(&socket, runner);
+    let _server = serve(&socket, runner);
     let client = RunnerClient::connect(options(&socket)).await.unwrap();
     assert_eq!(client.info().sandbox_id, "sbx_test");
     let error = client.status().await.unwrap_err();
     assert_eq!(error.kind(), RunnerErrorKind::TimedOut);
     assert!(error.is_retryable());
-    server.abort();
 }

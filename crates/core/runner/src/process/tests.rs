@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::net::unix::pipe::Receiver;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::*;
@@ -60,10 +61,12 @@ impl Fixture {
         }
     }
 
-    fn pump(&self) -> Vec<tokio::task::JoinHandle<()>> {
-        [OutputStream::Stdout, OutputStream::Stderr]
-            .map(|stream| tokio::spawn(pump::output(self.process.clone(), stream, |_| {})))
-            .into()
+    fn pump(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            tasks.spawn(pump::output(self.process.clone(), stream, |_| {}));
+        }
+        tasks
     }
 }
 
@@ -146,12 +149,9 @@ async fn a_full_spool_makes_the_writer_wait_until_output_is_acknowledged() {
     }
     writer.join().unwrap();
     fixture.writers = [None, None];
-    for task in tasks {
-        timeout(PATIENCE, task)
-            .await
-            .expect("the pumps end with their pipes")
-            .unwrap();
-    }
+    timeout(PATIENCE, tasks.join_all())
+        .await
+        .expect("the pumps end with their pipes");
 }
 
 #[tokio::test]
@@ -188,12 +188,9 @@ async fn the_end_comes_after_all_output_even_if_a_descendant_keeps_the_pipe() {
     fixture.process.acknowledge(3, 5).unwrap();
     assert!(fixture.process.is_settled());
     fixture.process.set_forgotten();
-    for task in tasks {
-        timeout(PATIENCE, task)
-            .await
-            .expect("forgetting ends the pumps")
-            .unwrap();
-    }
+    timeout(PATIENCE, tasks.join_all())
+        .await
+        .expect("forgetting ends the pumps");
     let gone = next_event(&fixture.process, &mut cursor).await;
     assert!(matches!(gone, Err(SpoolError::Dropped)), "{gone:?}");
 }
@@ -280,9 +277,7 @@ async fn a_later_runner_tells_the_output_and_the_end_of_an_earlier_ones_process(
     until(&fixture.process, |info| info.stdout.next_offset == 15).await;
     fixture.process.acknowledge(7, 0).unwrap();
     fixture.process.stop.cancel();
-    for task in tasks {
-        task.await.unwrap();
-    }
+    tasks.join_all().await;
     let state = StateDir::new(fixture.dir.path());
     let restored = |record| {
         let output =
@@ -296,7 +291,7 @@ async fn a_later_runner_tells_the_output_and_the_end_of_an_earlier_ones_process(
     let later = restored(fixture.process.record());
     let mut cursor = Cursor::new(7, 0);
     let first = next_event(&later, &mut cursor).await.unwrap();
-    assert!(matches!(first, AttachEvent::Output { data, .. } if data == &b"the kill"[..]));
+    assert!(matches!(first, AttachEvent::Output { data, .. } if data == b"the kill"[..]));
     let AttachEvent::Exited(exit) = next_event(&later, &mut cursor).await.unwrap() else {
         panic!("the end")
     };
@@ -423,12 +418,9 @@ async fn run(ops: Vec<Op>) {
     for reader in readers {
         assert!(reader.seen == written, "every reader has seen everything");
     }
-    for task in tasks {
-        timeout(PATIENCE, task)
-            .await
-            .expect("the pumps end")
-            .unwrap();
-    }
+    timeout(PATIENCE, tasks.join_all())
+        .await
+        .expect("the pumps end");
 }
 
 proptest! {
