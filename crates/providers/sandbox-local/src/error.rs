@@ -46,9 +46,10 @@ pub(crate) fn runner(operation: &'static str, error: RunnerError) -> Error {
         Kind::SpawnFailed { .. } => ErrorKind::Invalid,
         Kind::DiskFull | Kind::TooManyProcesses => ErrorKind::NoCapacity,
         Kind::Unsupported => ErrorKind::Unsupported,
-        Kind::VersionMismatch | Kind::Protocol | Kind::Internal => ErrorKind::Internal,
         Kind::Unavailable => ErrorKind::Detached,
         Kind::TimedOut => ErrorKind::DeadlineExceeded,
+        // A kind of a newer protocol is no better known than these.
+        _ => ErrorKind::Internal,
     };
     Error::new(kind, operation, error.to_string()).with_source(error)
 }
