@@ -2,29 +2,82 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, BoxCgroup, Hierarchies};
 use super::error::Step;
+use super::life::wait_readable;
 use super::spec::{BoxSpec, Volume};
 use super::{IsolationError, volume};
 
 const FILE: &str = "isolation.json";
+const END_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Where a box's groups are. They are below the group of whoever started its runner, which need not
+/// Where a box's groups are, and its first process. The groups are below the group of whoever started its runner, which need not
 /// be that of whoever cleans up.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     cgroups: Vec<PathBuf>,
+    first: Option<Identity>,
+}
+
+/// A process, named so that no later one is taken for it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {
+    pid: i32,
+    start_time: u64,
+    boot_id: String,
+}
+
+impl Identity {
+    fn of(pid: i32) -> Option<Self> {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Self {
+            pid,
+            start_time: start_time(pid)?,
+            boot_id: boot_id.trim().to_owned(),
+        })
+    }
+
+    /// Waits until the process has ended.
+    fn wait(&self) -> Result<(), IsolationError> {
+        let pid = Pid::from_raw(self.pid);
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Looked at after taking hold of it, so it is this process or none.
+        let Some(process) = process.filter(|_| Self::of(self.pid).as_ref() == Some(self)) else {
+            return Ok(());
+        };
+        if wait_readable(process.as_fd(), END_DEADLINE).step("wait for the box's end")? {
+            return Ok(());
+        }
+        let seconds = END_DEADLINE.as_secs();
+        Err(IsolationError::Deadline {
+            what: "the box's end",
+            seconds,
+        })
+    }
 }
 
 impl Record {
     pub(super) fn of(spec: &BoxSpec, hierarchies: &Hierarchies) -> Self {
         Self {
             cgroups: BoxCgroup::directories(hierarchies, &spec.cgroup_suffix()),
+            first: None,
+        }
+    }
+
+    /// Adds the first process, once there is one.
+    pub(super) fn with_first(self, pid: i32) -> Self {
+        Self {
+            first: Identity::of(pid),
+            ..self
         }
     }
 
@@ -78,6 +131,10 @@ pub fn destroy_leftovers(spec: &BoxSpec) -> Result<(), IsolationError> {
         .filter(|dir| dir.ends_with(&suffix))
         .collect();
     cgroup::destroy_dirs(&own)?;
+    // It leaves its groups a moment before it is dead, and was dying already if it was not frozen.
+    if let Some(first) = &record.first {
+        first.wait()?;
+    }
     if let Volume::LoopImage { path } = &spec.volume {
         volume::release_image(path)?;
     }

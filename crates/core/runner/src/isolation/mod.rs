@@ -19,6 +19,7 @@ mod destroy;
 mod error;
 mod image;
 mod init;
+mod life;
 mod limits;
 mod mounts;
 mod net;
@@ -39,15 +40,13 @@ use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
-use cgroup::BoxCgroup;
 use channel::{Channel, Received};
-use create::FirstProcess;
 use error::Step;
+use life::Life;
 use wire::{FromInit, Payload, ToInit};
 
 pub use destroy::destroy_leftovers;
@@ -59,18 +58,12 @@ pub use probe::{HostCheck, HostReport, probe_host};
 pub use spec::{BOX_ID, Base, BoxSpec, Limits, PermissionLevel, Volume};
 pub use wire::SpawnStage;
 
-const END_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A running box. Dropping it destroys it as far as that goes without an answer;
-/// [`destroy`](Self::destroy) says whether it did.
+/// A running box. Dropping it destroys it; [`destroy`](Self::destroy) also says whether that worked.
 pub struct IsolatedBox {
-    // Dropped in this order: first the processes die, then what they used goes.
-    first: FirstProcess,
+    // Dropped before the life that they would hold up.
     root: OwnedFd,
     listener: Option<OwnedFd>,
     channel: Channel,
-    cgroup: BoxCgroup,
-    spec: BoxSpec,
     posture: Posture,
     watch: limits::Watch,
     owner: (u32, u32),
@@ -81,6 +74,7 @@ pub struct IsolatedBox {
     /// Processes, by their pid in the box, that were sent SIGKILL from here.
     killed: HashSet<u32>,
     gone: bool,
+    life: Life,
 }
 
 /// A process to start in a box.
@@ -281,7 +275,7 @@ impl IsolatedBox {
     }
 
     fn oom_kill_since_last(&mut self) -> bool {
-        let now = self.cgroup.counters().oom_kills.unwrap_or(0);
+        let now = self.life.cgroup.counters().oom_kills.unwrap_or(0);
         let before = std::mem::replace(&mut self.oom_seen, now);
         now > before
     }
@@ -318,7 +312,7 @@ impl IsolatedBox {
     /// # Errors
     /// What the kernel refused; then the box goes on as before.
     pub fn freeze(&mut self) -> Result<(), IsolationError> {
-        if !self.cgroup.freeze()? {
+        if !self.life.cgroup.freeze()? {
             self.tell(
                 &ToInit::SignalAll {
                     signal: libc::SIGSTOP,
@@ -335,8 +329,8 @@ impl IsolatedBox {
     /// # Errors
     /// What the kernel refused.
     pub fn thaw(&mut self) -> Result<(), IsolationError> {
-        self.cgroup.thaw()?;
-        if self.cgroup.enforced().freeze.is_none() {
+        self.life.cgroup.thaw()?;
+        if self.life.cgroup.enforced().freeze.is_none() {
             self.tell(
                 &ToInit::SignalAll {
                     signal: libc::SIGCONT,
@@ -353,13 +347,14 @@ impl IsolatedBox {
     /// # Errors
     /// What the kernel refused.
     pub fn kill_all(&mut self) -> Result<(), IsolationError> {
-        if self.cgroup.enforced().freeze.is_some() {
+        if self.life.cgroup.enforced().freeze.is_some() {
             // Frozen, nobody can fork out of the way; thawed, everybody dies before doing anything.
             let killed = self
+                .life
                 .cgroup
                 .freeze()
-                .and_then(|_| self.cgroup.kill_all_but(self.first.pid));
-            self.cgroup.thaw()?;
+                .and_then(|_| self.life.cgroup.kill_all_but(self.life.first_pid()));
+            self.life.cgroup.thaw()?;
             killed?;
         }
         self.frozen = false;
@@ -373,10 +368,10 @@ impl IsolatedBox {
 
     /// What the box uses.
     pub fn stats(&mut self) -> Stats {
-        let counted = self.cgroup.counters();
+        let counted = self.life.cgroup.counters();
         let (disk_used_bytes, disk_limit_bytes) = self.watch.disk(self.root.as_fd());
         let looked = (counted.memory.is_none() || counted.pids.is_none())
-            .then(|| limits::use_of_tree(self.first.pid, self.root.as_fd()));
+            .then(|| limits::use_of_tree(self.life.first_pid(), self.root.as_fd()));
         Stats {
             memory_bytes: counted.memory.or(looked.map(|found| found.memory)),
             memory_peak_bytes: counted.memory_peak,
@@ -393,7 +388,7 @@ impl IsolatedBox {
     ///
     /// To be called every second or so; cheap where the kernel keeps everything.
     pub fn poll_limits(&mut self) -> Option<LimitBreach> {
-        self.watch.look(self.first.pid, self.root.as_fd())
+        self.watch.look(self.life.first_pid(), self.root.as_fd())
     }
 
     /// The box's root directory as a path descriptor: good for looking, see [`files`](Self::files).
@@ -425,7 +420,7 @@ impl IsolatedBox {
 
     /// The pid of the first process, outside.
     pub fn init_pid(&self) -> i32 {
-        self.first.pid
+        self.life.first_pid()
     }
 
     /// When the first process started, in clock ticks since boot.
@@ -446,26 +441,15 @@ impl IsolatedBox {
     /// What is left; [`destroy_leftovers`] can be asked to go on.
     pub fn destroy(self) -> Result<(), IsolationError> {
         let Self {
-            mut first,
             root,
             listener,
             channel,
-            cgroup,
-            spec,
+            mut life,
             ..
         } = self;
-        // A process frozen by version 1 dies only when thawed: kill, then thaw, then wait.
-        first.kill()?;
-        cgroup.thaw()?;
-        first.end(END_DEADLINE)?;
         // The root holds the mounts, the mounts the loop device.
         drop((root, listener, channel));
-        cgroup.remove()?;
-        if let Volume::LoopImage { path } = &spec.volume {
-            volume::wait_released(path)?;
-        }
-        destroy::forget(&spec.run_dir);
-        Ok(())
+        life.end()
     }
 
     fn tell(&self, message: &ToInit, fds: &[BorrowedFd<'_>]) -> Result<(), IsolationError> {

@@ -1,15 +1,19 @@
 //! Looks whether this host can hold boxes, by trying: for the doctor.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::{Access, CWD, access};
-use rustix::mount::MountAttrFlags;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::Hierarchies;
+use super::create::NAMESPACES;
 use super::spec::am_root;
+use super::sys::Forked;
 use super::{image, mounts, sys, userns};
 
 /// What a host can do for boxes.
@@ -86,17 +90,37 @@ fn host_base() -> HostCheck {
 }
 
 fn namespaces() -> HostCheck {
-    // The stub is in a user namespace of its own, which an ordinary user needs for all the others.
-    let found = sys::Stub::start()
-        .map(|_| "user namespaces can be made".to_owned())
-        .map_err(|error| format!("user namespaces cannot be made: {error}"));
+    let found = try_namespaces()
+        .map(|()| "all namespaces can be made".to_owned())
+        .map_err(|error| format!("namespaces cannot be made: {error}"));
     check(
         "namespaces",
         true,
         found,
         "allow them: sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, \
-         kernel.apparmor_restrict_unprivileged_userns=0; in a container, allow clone and unshare",
+         kernel.apparmor_restrict_unprivileged_userns=0; in a container, allow clone and mount",
     )
+}
+
+/// Makes a set of namespaces and does in it what needs its rights: some hosts give the first without
+/// the second.
+fn try_namespaces() -> io::Result<()> {
+    let user = if am_root() { 0 } else { libc::CLONE_NEWUSER };
+    let pidfd = match sys::fork_into(NAMESPACES | user, None)? {
+        Forked::Child => {
+            // Nothing is allocated here, because the caller may have other threads.
+            let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+            let result = mount_change("/", private).map_err(|error| error.raw_os_error());
+            sys::exit_now(result.err().unwrap_or(0))
+        }
+        Forked::Parent(_, pidfd) => pidfd,
+    };
+    let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?;
+    match ended.and_then(|status| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::ErrorKind::Interrupted.into()),
+    }
 }
 
 fn seccomp() -> HostCheck {
@@ -152,7 +176,7 @@ fn cgroups() -> Vec<HostCheck> {
 }
 
 fn idmapped_mounts() -> HostCheck {
-    let attempt = || -> std::io::Result<()> {
+    let attempt = || -> io::Result<()> {
         let namespace = userns::create(1_900_000_000)?;
         let view = mounts::view_of_host("/usr", MountAttrFlags::empty(), false)?;
         let attributes = MountAttrFlags::empty();

@@ -255,19 +255,24 @@ fn mount_volume(
 }
 
 /// Attaches directories of a mount at places below the root, and not the mount itself.
-///
-/// Kernels before 6.15 give no view of a mount that is attached nowhere, so it passes through the
-/// first place.
 fn attach_parts(mount: &OwnedFd, root: &Root, parts: &[(&str, &str)]) -> std::io::Result<()> {
-    let (dir, passing) = (root.dir.as_fd(), parts[0].1);
-    mounts::attach(mount, dir, passing)?;
-    let views: Result<Vec<_>, _> = parts
-        .iter()
-        .map(|(part, _)| mounts::view(mount.as_fd(), part, DATA, false))
-        .collect();
-    fchdir(&root.dir)?;
-    unmount(passing, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
-    for (view, (_, place)) in views?.iter().zip(parts) {
+    let dir = root.dir.as_fd();
+    let view = |(part, _): &(&str, &str)| mounts::view(mount.as_fd(), part, DATA, false);
+    let views = || parts.iter().map(view).collect::<std::io::Result<Vec<_>>>();
+    let views = match views() {
+        Ok(views) => views,
+        // Kernels before 6.15 give no view of a mount that is attached nowhere, so it passes through
+        // the first place. Taking it away again costs a wait for all CPUs.
+        Err(_) => {
+            let passing = parts[0].1;
+            mounts::attach(mount, dir, passing)?;
+            let views = views();
+            fchdir(&root.dir)?;
+            unmount(passing, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+            views?
+        }
+    };
+    for (view, (_, place)) in views.iter().zip(parts) {
         mounts::attach(view, dir, place)?;
     }
     Ok(())
@@ -327,6 +332,9 @@ fn limit_resources(plan: &Plan<'_>) -> Result<(), SetupError> {
     // a core to a handler on the host, if the host has one; one byte is its own mark for "do not".
     set(Resource::Core, 1)?;
     set(Resource::Nofile, MOST_FDS)?;
+    // Nobody in the box comes before the host's own processes.
+    set(Resource::Rtprio, 0)?;
+    set(Resource::Nice, 0)?;
     set(Resource::Fsize, plan.spec.limits.file_bytes)?;
     if plan.pids_by_rlimit {
         set(Resource::Nproc, u64::from(plan.spec.limits.pids) + 1)?;

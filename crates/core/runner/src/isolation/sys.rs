@@ -36,7 +36,7 @@ pub(super) enum Forked {
 
 /// Forks into new namespaces and, if given, into a cgroup of version 2.
 ///
-/// The caller must be single-threaded: the child goes on to allocate.
+/// The caller must be single-threaded, unless the child only makes system calls.
 pub(super) fn fork_into(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     let mut pidfd: i32 = -1;
@@ -49,9 +49,9 @@ pub(super) fn fork_into(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: without CLONE_VM this is a fork: the child gets its own copy of everything, and as the
-    // process is single-threaded no lock can be held by a thread that the child lacks. `args` and
-    // `pidfd` outlive the call.
+    // SAFETY: without CLONE_VM this is a fork: the child gets its own copy of everything. A lock held
+    // by a thread that the child lacks could only block it, and the callers see to it that there is
+    // none or that the child takes none. `args` and `pidfd` outlive the call.
     let pid = check(unsafe {
         libc::syscall(
             libc::SYS_clone3,

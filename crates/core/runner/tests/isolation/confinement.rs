@@ -227,14 +227,24 @@ fn assert_clean(made: &mut TestBox, standard: &[&str]) {
 }
 
 fn own_base() {
-    let plan = Plan::root();
+    let table = table_over_own_base(Plan::root());
+    assert!(!table.contains("astrabox-"), "{table}");
+}
+
+/// Makes a box over a small tree, sees that it works, and returns its mount table.
+pub(crate) fn table_over_own_base(plan: Plan) -> String {
     let tree = files::small_tree(plan.dir.path());
     let mut made = plan.with(|spec| spec.base = Base::Dir(tree)).start();
     // There is no shell in the tree, so the probe has to do.
     let ended = made.run(&[PROBE, "probe", "calls"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let table = fs::read_to_string(format!("/proc/{}/mountinfo", made.init_pid)).expect("reads");
-    assert!(!table.contains("astrabox-"), "{table}");
+    for root in table.lines().filter_map(|line| line.split(' ').nth(3)) {
+        assert!(
+            !root.contains("/tree") && !root.contains("/image"),
+            "{table}"
+        );
+    }
     let root = table
         .lines()
         .find(|line| line.split(' ').nth(4) == Some("/"));
@@ -242,6 +252,7 @@ fn own_base() {
         root.is_some_and(|line| line.contains(" ro,nosuid,nodev")),
         "{table}"
     );
+    table
 }
 
 fn answers(made: &mut TestBox, what: &str) -> BTreeMap<String, i32> {

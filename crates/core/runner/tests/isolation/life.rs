@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use astrabox_runner_core::isolation::{Volume, destroy_leftovers, probe_host};
+use astrabox_runner_core::isolation::{IsolatedBox, Volume, destroy_leftovers, probe_host};
 
 use crate::host::{
     Plan, TestBox, cgroups_of, eventually, is_loop_bound, network_namespaces, processes_of, watch,
@@ -43,6 +43,11 @@ pub(crate) const TESTS: &[Test] = &[
         "a_box_that_cannot_be_made_leaves_nothing",
         Needs::Root,
         failed_creation,
+    ),
+    (
+        "a_process_with_threads_makes_no_box",
+        Needs::Root,
+        many_threads,
     ),
     (
         "the_host_can_be_probed_without_a_trace",
@@ -307,8 +312,27 @@ fn failed_creation() {
             assert_eq!(processes_of(plan.spec.host_uid), Default::default());
         }
         eventually("no cgroup", || cgroups_of(&plan.spec.sandbox_id).is_empty());
+        let left = fs::read_dir(&plan.spec.run_dir).expect("is there").count();
+        assert_eq!(left, 0, "{step} left files");
         eventually("no loop device", || !is_loop_bound(plan.spec.volume.path()));
     }
+}
+
+fn many_threads() {
+    // This test program has several.
+    let plan = Plan::root();
+    let refused = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                IsolatedBox::create(&plan.spec)
+                    .err()
+                    .map(|error| error.to_string())
+            })
+            .join()
+    });
+    let error = refused.expect("ends").expect("is refused");
+    assert!(error.contains("single thread"), "{error}");
+    assert_gone(&plan);
 }
 
 fn probe_leaves_nothing() {

@@ -1,22 +1,26 @@
 //! Kills by membership: a process is killed because it is in the box's group, never by a remembered pid.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::super::life::wait_readable;
 use super::{read, write};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Sends SIGKILL to each process in a group, except one.
-pub(super) fn members(dir: &Path, spared: Option<i32>) -> io::Result<()> {
+pub(super) fn members(dir: &Path, spared: i32) -> io::Result<()> {
     for pid in pids(dir) {
-        if Some(pid) != spared {
-            kill_member(dir, pid)?;
+        if pid != spared
+            && let Some(process) = hold_member(dir, pid)
+        {
+            send_kill(&process)?;
         }
     }
     Ok(())
@@ -26,29 +30,48 @@ pub(super) fn members(dir: &Path, spared: Option<i32>) -> io::Result<()> {
 pub(super) fn everybody(dirs: &[&Path]) -> io::Result<()> {
     let end = Instant::now() + DEADLINE;
     loop {
-        for dir in dirs {
-            kill_group(dir)?;
+        let held = hold(dirs);
+        for dir in dirs.iter().filter(|dir| dir.join("cgroup.kill").exists()) {
+            write(dir, "cgroup.kill", 1)?;
+        }
+        for process in held.values() {
+            send_kill(process)?;
         }
         // A process frozen by version 1 dies only when thawed, whichever group it was killed in.
         for dir in dirs {
             thaw(dir)?;
         }
-        let Some(pid) = dirs.iter().flat_map(|dir| pids(dir)).next() else {
+        // A dying process leaves its groups before it is dead, so the processes have to say it.
+        for process in held.values() {
+            if !wait_readable(
+                process.as_fd(),
+                end.saturating_duration_since(Instant::now()),
+            )? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        if dirs.iter().all(|dir| pids(dir).is_empty()) {
             return Ok(());
-        };
+        }
         if Instant::now() >= end {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        wait_for_end(pid)?;
     }
 }
 
-fn kill_group(dir: &Path) -> io::Result<()> {
-    if dir.join("cgroup.kill").exists() {
-        write(dir, "cgroup.kill", 1)
-    } else {
-        members(dir, None)
+/// Takes hold of every member, by pid.
+fn hold(dirs: &[&Path]) -> BTreeMap<i32, OwnedFd> {
+    let mut held = BTreeMap::new();
+    for dir in dirs {
+        for pid in pids(dir) {
+            if !held.contains_key(&pid)
+                && let Some(process) = hold_member(dir, pid)
+            {
+                held.insert(pid, process);
+            }
+        }
     }
+    held
 }
 
 fn thaw(dir: &Path) -> io::Result<()> {
@@ -70,37 +93,14 @@ fn pids(dir: &Path) -> Vec<i32> {
 }
 
 /// Takes hold of the process first and then looks whether it is still the member.
-fn kill_member(dir: &Path, pid: i32) -> io::Result<()> {
-    let Some(pid) = Pid::from_raw(pid) else {
-        return Ok(());
-    };
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return Ok(());
-    };
-    if !pids(dir).contains(&pid.as_raw_nonzero().get()) {
-        return Ok(());
-    }
-    match pidfd_send_signal(&pidfd, Signal::KILL) {
-        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+fn hold_member(dir: &Path, pid: i32) -> Option<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    pids(dir).contains(&pid).then_some(process)
 }
 
-/// Waits a moment for a dying process; a zombie of somebody else's counts as ended.
-fn wait_for_end(pid: i32) -> io::Result<()> {
-    const SLICE: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 50_000_000,
-    };
-    let Some(pid) = Pid::from_raw(pid) else {
-        return Ok(());
-    };
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return Ok(());
-    };
-    poll(
-        &mut [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)],
-        Some(&SLICE),
-    )?;
-    Ok(())
+fn send_kill(process: &OwnedFd) -> io::Result<()> {
+    match pidfd_send_signal(process, Signal::KILL) {
+        Err(Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -186,7 +186,7 @@ impl BoxCgroup {
         let any = self.v2.as_ref().map(|v2| v2.dir.as_path());
         let any = any.or_else(|| self.v1.as_ref().and_then(|v1| v1.dirs().next()));
         match any {
-            Some(dir) => kill::members(dir, Some(spared)).step("kill the box's processes"),
+            Some(dir) => kill::members(dir, spared).step("kill the box's processes"),
             None => Ok(()),
         }
     }
