@@ -1,1 +1,12 @@
 //! Links the adapters that ship with AstraBox, one feature each.
+//!
+//! Invariant: names adapters and does nothing else; an adapter that is not named here is not in the programs.
+
+#[cfg(feature = "engine-codex")]
+use astrabox_engine_codex as _;
+#[cfg(feature = "identity-local")]
+use astrabox_identity_local as _;
+#[cfg(feature = "model-direct")]
+use astrabox_model_direct as _;
+#[cfg(feature = "sandbox-local")]
+use astrabox_sandbox_local as _;
