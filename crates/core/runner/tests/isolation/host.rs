@@ -102,6 +102,8 @@ pub(crate) struct Plan {
     pub(crate) dir: TempDir,
     pub(crate) spec: BoxSpec,
     pub(crate) rootless: bool,
+    /// A cgroup to make the box from, instead of the test's own.
+    pub(crate) group: Option<PathBuf>,
 }
 
 impl Plan {
@@ -157,6 +159,7 @@ impl Plan {
             dir,
             spec,
             rootless,
+            group: None,
         }
     }
 
@@ -170,19 +173,40 @@ impl Plan {
             .unwrap_or_else(|failed| panic!("no box: {}", failed.0))
     }
 
+    /// The program that will hold the box, as the user and in the group that it is to have.
+    fn driver(&self) -> Command {
+        const ENTER: &str = "echo 0 > \"$0/cgroup.procs\" && exec setpriv \"$@\"";
+        let program = image().join("probe");
+        match &self.group {
+            Some(group) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", ENTER]).arg(group).arg("--clear-groups");
+                command
+                    .arg(format!("--reuid={SOMEBODY}"))
+                    .arg(format!("--regid={SOMEBODY}"));
+                command.arg(program);
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                if self.rootless && am_root() {
+                    command.uid(SOMEBODY).gid(SOMEBODY);
+                }
+                command
+            }
+        }
+    }
+
     /// A box, or why there is none and the plan.
     pub(crate) fn try_start(self) -> Result<TestBox, Box<(String, Self)>> {
         let path = self.dir.path().join("spec.json");
         fs::write(&path, serde_json::to_vec(&self.spec).expect("serialises")).expect("writes");
-        let mut command = Command::new(image().join("probe"));
+        let mut command = self.driver();
         command
             .arg("driver")
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        if self.rootless && am_root() {
-            command.uid(SOMEBODY).gid(SOMEBODY);
-        }
         let mut driver = command.spawn().expect("starts the driver");
         let asks = driver.stdin.take().expect("is a pipe");
         let mut answers = BufReader::new(driver.stdout.take().expect("is a pipe"));
@@ -206,6 +230,42 @@ impl Plan {
                 Err(Box::new((error, self)))
             }
             other => panic!("unexpected {other:?}"),
+        }
+    }
+}
+
+/// A group of the unified hierarchy that belongs to an ordinary user, as a service manager gives it.
+pub(crate) struct Delegated(PathBuf);
+
+impl Delegated {
+    /// None where there is no such hierarchy, or no right to make a group in it.
+    pub(crate) fn make() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let name = format!("astrabox-delegated-{}-{}", std::process::id(), unique());
+        let dir = Path::new(mount.split(' ').nth(4)?).join(own).join(name);
+        fs::create_dir(&dir).ok()?;
+        let made = Self(dir);
+        for file in ["", "cgroup.procs", "cgroup.subtree_control"] {
+            std::os::unix::fs::chown(made.0.join(file), Some(SOMEBODY), Some(SOMEBODY)).ok()?;
+        }
+        Some(made)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for _ in 0..400 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            watch(Duration::from_millis(5));
         }
     }
 }
@@ -319,6 +379,7 @@ impl TestBox {
             dir: TempDir::new().expect("makes a directory"),
             spec: self.plan.spec.clone(),
             rootless: self.plan.rootless,
+            group: None,
         };
         std::mem::replace(&mut self.plan, empty)
     }
@@ -355,7 +416,8 @@ pub(crate) fn watch(time: Duration) {
 /// Says what is not tested and why.
 pub(crate) fn skipped(what: &str, reason: &str) {
     // Nobody to tell is no reason to fail.
-    let _ = writeln!(std::io::stderr(), "skipped {what}: {reason}");
+    let line = format!("skipped {what}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// The processes that belong to a host uid.

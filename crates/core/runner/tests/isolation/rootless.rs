@@ -1,13 +1,13 @@
 //! The same boxes made by an ordinary user, and what is different about them.
 
-use astrabox_runner_core::isolation::{PermissionLevel, Strength};
+use astrabox_runner_core::isolation::{PermissionLevel, Strength, destroy_leftovers};
 
 use crate::confinement::{
     assert_advanced, assert_calls, assert_network, assert_unprivileged, look_around, posture_of,
     see_own_processes, table_over_own_base,
 };
 use crate::files::assert_read_only;
-use crate::host::{Plan, am_root, eventually, owner_of, skipped, watch};
+use crate::host::{Delegated, Plan, am_root, cgroups_of, eventually, owner_of, skipped, watch};
 use crate::limits::assert_fork_bomb;
 use crate::protocol::{Answer, Ask};
 use crate::{Needs, Test};
@@ -55,6 +55,11 @@ pub(crate) const TESTS: &[Test] = &[
         "rootless_boxes_stand_still_and_go_on",
         Needs::Rootless,
         freeze,
+    ),
+    (
+        "rootless_boxes_use_a_cgroup_of_their_makers_user",
+        Needs::Rootless,
+        delegated_group,
     ),
     (
         "rootless_runners_leave_no_process",
@@ -194,6 +199,47 @@ fn freeze() {
     assert_eq!(made.shell("echo alive"), "alive");
 }
 
+fn delegated_group() {
+    let Some(group) = am_root().then(Delegated::make).flatten() else {
+        skipped(
+            "rootless_boxes_use_a_cgroup_of_their_makers_user",
+            "needs root and a unified hierarchy, to give a group away",
+        );
+        return;
+    };
+    let mut plan = Plan::rootless();
+    plan.group = Some(group.dir().to_owned());
+    let mut made = plan.start();
+    let found = posture_of(&mut made);
+    assert!(
+        found.rootless && found.freeze.strength == Strength::Hard,
+        "{found:?}"
+    );
+    let (tag, _) = made.start(&["sh", "-c", "while :; do echo x >> /tmp/n; done"]);
+    let length =
+        |pid| std::fs::metadata(format!("/proc/{pid}/root/tmp/n")).map_or(0, |found| found.len());
+    let pid = made.init_pid;
+    eventually("that it counts", || length(pid) > 2);
+    made.ask(&Ask::Freeze);
+    let frozen = length(pid);
+    watch(std::time::Duration::from_millis(100));
+    assert_eq!(length(pid), frozen);
+    made.ask(&Ask::KillAll);
+    assert_eq!(made.wait(tag).signal, Some(libc::SIGKILL));
+    assert_eq!(made.shell("cat /proc/self/cgroup | grep ^0::"), "0::/");
+    // Frozen and without its runner it is still found and ended.
+    made.start(&["sleep", "60"]);
+    made.ask(&Ask::Freeze);
+    made.kill_driver();
+    let plan = made.leave();
+    destroy_leftovers(&plan.spec).expect("ends it");
+    assert!(!std::path::Path::new(&format!("/proc/{pid}/root/tmp")).exists());
+    assert_eq!(
+        cgroups_of(&plan.spec.sandbox_id),
+        Vec::<std::path::PathBuf>::new()
+    );
+}
+
 fn killed_runner() {
     let mut made = Plan::rootless().start();
     made.start(&["sh", "-c", "setsid sleep 60 & exec sleep 60"]);
@@ -207,5 +253,5 @@ fn killed_runner() {
         !crate::host::network_namespaces().contains(&network)
     });
     let plan = made.leave();
-    astrabox_runner_core::isolation::destroy_leftovers(&plan.spec).expect("does the rest");
+    destroy_leftovers(&plan.spec).expect("does the rest");
 }
