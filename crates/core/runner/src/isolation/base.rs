@@ -181,7 +181,8 @@ fn shell_of(sources: &Sources) -> &'static str {
 fn host_programs(root: BorrowedFd<'_>) -> Result<(), SetupError> {
     let usr = mounts::view_of_host("/usr", PROGRAMS, true).setup("view /usr")?;
     mounts::attach(&usr, root, "usr").setup("attach /usr")?;
-    if Path::new("/usr/local").is_dir() {
+    // A link would lead nowhere in the box, so there would be nothing to cover.
+    if fs::symlink_metadata("/usr/local").is_ok_and(|found| found.is_dir()) {
         // What was installed by hand is the host's own and can hold anything.
         let options = [
             ("source", "tmpfs"),

@@ -15,9 +15,11 @@ use super::spec::{BOX_ID, Volume, am_root};
 use super::{IsolationError, probe};
 
 /// Changes when the template's options do, so that an old one is not used.
-const TEMPLATE_VERSION: u32 = 1;
+const TEMPLATE_VERSION: u32 = 2;
 const BLOCK: u64 = 4096;
 const SMALLEST: u64 = 8 << 20;
+const JOURNAL_FROM: u64 = 64 << 20;
+const ROOMY_FROM: u64 = 256 << 20;
 const MKFS_PLACES: [&str; 4] = [
     "/usr/sbin/mkfs.ext4",
     "/sbin/mkfs.ext4",
@@ -131,30 +133,18 @@ fn format(path: &Path, size: u64) -> Result<(), IsolationError> {
     let file = new_file(path).step("make the template")?;
     file.set_len(size).step("make the template")?;
     drop(file);
-    // A fixed small journal: a large one would be written through once and then fill the host's disk.
-    let journal = if size >= 256 << 20 {
-        "size=16"
-    } else {
-        "size=4"
+    let features = match size {
+        // Too small to be worth a journal.
+        0..JOURNAL_FROM => &["-O", "^resize_inode,^has_journal"][..],
+        // A fixed small journal: a large one would be written through once and stay on the host's disk.
+        JOURNAL_FROM..ROOMY_FROM => &["-O", "^resize_inode", "-J", "size=4"],
+        _ => &["-O", "^resize_inode", "-J", "size=16"],
     };
-    let mode = if size < 64 << 20 {
-        "-O^has_journal"
-    } else {
-        "-Ohas_journal"
-    };
-    let mut command = Command::new(program);
-    command
+    let extended = format!("root_owner={BOX_ID}:{BOX_ID},lazy_itable_init=1,lazy_journal_init=1");
+    let output = Command::new(program)
         .args(["-q", "-F", "-b", "4096", "-m", "0", "-i", "8192"])
-        .arg(mode);
-    if size >= 64 << 20 {
-        command.args(["-J", journal]);
-    }
-    let output = command
-        .args(["-O", "^resize_inode"])
-        .args([
-            "-E",
-            &format!("root_owner={BOX_ID}:{BOX_ID},lazy_itable_init=1,lazy_journal_init=1"),
-        ])
+        .args(features)
+        .args(["-E", &extended])
         .arg(path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -131,7 +131,7 @@ fn directory_volume() {
         "{:?}",
         found.notes
     );
-    made.shell("dd if=/dev/zero of=/workspace/big bs=1M count=40 2>/dev/null");
+    made.shell("dd if=/dev/zero of=/workspace/big bs=1M count=80 2>/dev/null");
     let breach = made.ask(&Ask::PollLimits);
     assert!(format!("{breach:?}").contains("Disk"), "{breach:?}");
     let plan = made.destroy();

@@ -25,7 +25,8 @@ const SOMEBODY: u32 = 54_321;
 pub(crate) const IMAGE: &str = "/opt/astrabox/image";
 pub(crate) const PROBE: &str = "/opt/astrabox/image/probe";
 
-pub(crate) const VOLUME_BYTES: u64 = 32 << 20;
+/// Large enough for a journal, as real ones have.
+pub(crate) const VOLUME_BYTES: u64 = 64 << 20;
 
 pub(crate) fn am_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -149,7 +150,7 @@ impl Plan {
                 pids: 64,
                 cpu_millis: 2000,
                 disk_bytes: VOLUME_BYTES,
-                file_bytes: 64 << 20,
+                file_bytes: 96 << 20,
             },
             level: PermissionLevel::Default,
             hostname: "testbox".into(),
@@ -161,6 +162,17 @@ impl Plan {
             rootless,
             group: None,
         }
+    }
+
+    /// A volume of another size, where the volume is an image.
+    pub(crate) fn with_volume_of(mut self, bytes: u64) -> Self {
+        if !self.rootless {
+            let path = self.dir.path().join("other.ext4");
+            prepare_loop_image(&shared().join("cache"), &path, bytes).expect("makes an image");
+            self.spec.volume = Volume::LoopImage { path };
+            self.spec.limits.disk_bytes = bytes;
+        }
+        self
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut BoxSpec)) -> Self {

@@ -9,10 +9,13 @@ const ROUNDS: usize = 50;
 const WAYS: usize = 8;
 
 pub(crate) fn main() -> ExitCode {
-    let plans = if host::am_root() {
-        Plan::root
-    } else {
-        Plan::rootless
+    let plans = || {
+        let plan = if host::am_root() {
+            Plan::root()
+        } else {
+            Plan::rootless()
+        };
+        plan.with_volume_of(1 << 30)
     };
     let mut plan = Some(plans());
     let times: Vec<_> = (0..ROUNDS).map(|_| once(&mut plan)).collect();

@@ -156,7 +156,7 @@ fn memory() {
 fn disk() {
     let mut made = Plan::rootless().start();
     assert_eq!(breach(made.ask(&Ask::PollLimits)), None);
-    made.shell("dd if=/dev/zero of=/workspace/big bs=1M count=40 2>/dev/null");
+    made.shell("dd if=/dev/zero of=/workspace/big bs=1M count=80 2>/dev/null");
     eventually("that it is noticed", || {
         breach(made.ask(&Ask::PollLimits)).is_some_and(|breach| breach.starts_with("Disk"))
     });
