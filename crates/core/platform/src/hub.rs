@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_store::{NewEvent, Store};
 use astrabox_types::{
-    ChildRunId, Delta, DeltaChannel, EventId, EventPayload, JournalEvent, SessionId, TurnId,
+    ChildRunId, Delta, DeltaChannel, EventId, EventPayload, JournalEvent, MessageKind, SessionId,
+    TurnId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -283,7 +284,10 @@ impl Subscription {
     fn take(&mut self, events: Vec<JournalEvent>) {
         for event in events {
             self.cursor = event.seq;
-            self.given.remove(&event.id);
+            if let Some(given) = self.given.remove(&event.id) {
+                self.waiting
+                    .extend(last_piece(&event, given).map(WatchItem::Delta));
+            }
             self.waiting.push_back(WatchItem::Event(event));
         }
     }
@@ -313,6 +317,27 @@ impl Subscription {
             closed: state.closed && self.waiting.is_empty(),
         }
     }
+}
+
+/// What a watcher has not got yet of a message that is complete now, so that pieces always add up to the whole.
+fn last_piece(event: &JournalEvent, given: u64) -> Option<Delta> {
+    let EventPayload::MessageCompleted { kind, text, .. } = &event.payload else {
+        return None;
+    };
+    let rest = text
+        .get(usize::try_from(given).ok()?..)
+        .filter(|rest| !rest.is_empty())?;
+    Some(Delta {
+        event_id: event.id,
+        turn_id: event.turn_id,
+        child_run: event.child_run.clone(),
+        channel: match kind {
+            MessageKind::Text => DeltaChannel::Text,
+            MessageKind::Reasoning => DeltaChannel::Reasoning,
+        },
+        offset: given,
+        text: rest.to_owned(),
+    })
 }
 
 fn give_pieces(message: &OpenMessage, given: &mut u64, waiting: &mut VecDeque<WatchItem>) {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use astrabox_types::{MessageKind, Timestamp};
+use astrabox_types::Timestamp;
 
 use super::*;
 
@@ -176,4 +176,20 @@ async fn a_turns_end_drops_its_unfinished_messages() {
     );
     assert!(hub.open_messages(&[], &[]).is_none());
     drop(store);
+}
+
+#[tokio::test]
+async fn pieces_add_up_to_the_whole_before_it_is_told() {
+    let (_directory, store) = store().await;
+    let session = SessionId::new();
+    let hub = Hub::new(session, 0, None);
+    let mut watch = hub.subscribe(store, 0, true);
+    assert_eq!(next(&mut watch).await, WatchItem::CaughtUp { seq: 0 });
+    let message = EventId::new();
+    hub.publish(vec![], vec![delta(message, 0, "who")]);
+    assert_eq!(text_of(&next(&mut watch).await), (0, "who"));
+    hub.publish(vec![], vec![delta(message, 3, "l")]);
+    hub.publish(vec![event(session, 1, message)], vec![]);
+    assert_eq!(text_of(&next(&mut watch).await), (3, "le"));
+    assert!(matches!(next(&mut watch).await, WatchItem::Event(event) if event.id == message));
 }

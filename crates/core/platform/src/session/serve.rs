@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use astrabox_engine::{EngineClient, EngineInput, ErrorKind, Step};
+use astrabox_engine::{EngineClient, EngineInput, ErrorKind, EventStream, Step};
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputState};
 use astrabox_types::{EventPayload, SessionState, TurnFailure, TurnId, TurnOrigin, TurnOutcome};
@@ -16,6 +16,8 @@ use crate::Result;
 
 /// Steps that share one commit at the most.
 const MOST_STEPS: usize = 64;
+/// Steps that pass a waiting command at the most.
+const MOST_PASSED: u32 = 8;
 
 /// Why the reading of the engine's stream stopped.
 enum Pause {
@@ -118,41 +120,43 @@ impl Owner {
 
     /// Reads the stream until something else has to be done.
     async fn read(&mut self, runtime: &StartedRuntime) -> Result<Pause> {
-        let client = runtime.client.as_ref();
         let draining = self.manager.draining.clone();
-        let mut events = client.turn_events();
+        let mut events = runtime.client.turn_events();
+        let mut waiting: Option<Command> = None;
+        let mut passed = 0;
         loop {
-            self.deliver_next(runtime).await?;
+            // What the program has said comes first, its end above all: no turn begins with one that is gone.
+            // But a program that never stops speaking does not keep a command waiting.
+            if passed < MOST_PASSED
+                && let Some(next) = events.next().now_or_never()
+            {
+                passed += u32::from(waiting.is_some());
+                if let Some(pause) = self.on_step(next, &mut events, runtime).await? {
+                    self.deferred.extend(waiting);
+                    return Ok(pause);
+                }
+                continue;
+            }
+            passed = 0;
+            match waiting.take() {
+                Some(command) if command.ends_runtime() => return Ok(Pause::By(command)),
+                Some(command) => {
+                    self.handle(command, Some(runtime)).await?;
+                    continue;
+                }
+                None => self.deliver_next(runtime).await?,
+            }
             let deadline = self.deadline();
             tokio::select! {
                 () = draining.cancelled() => return Ok(Pause::Draining),
-                step = events.next() => {
-                    let Some(step) = step else { return Ok(Pause::Ended) };
-                    let mut step = match step {
-                        Ok(step) => step,
-                        Err(error) => {
-                            tracing::warn!(session = %self.id, %error, "the engine's stream broke");
-                            return Ok(Pause::Detached);
-                        }
-                    };
-                    // What is ready already shares the commit.
-                    for _ in 0..MOST_STEPS {
-                        match events.next().now_or_never() {
-                            Some(Some(Ok(next))) => step.absorb(next),
-                            // An end or an error comes again.
-                            _ => break,
-                        }
-                    }
-                    if !self.take(step, runtime).await? {
-                        return Ok(Pause::Detached);
+                next = events.next() => {
+                    if let Some(pause) = self.on_step(next, &mut events, runtime).await? {
+                        return Ok(pause);
                     }
                 }
                 command = self.mailbox.recv() => match command {
                     None => return Ok(Pause::Draining),
-                    Some(command) if command.ends_runtime() => return Ok(Pause::By(command)),
-                    Some(command) => {
-                        self.handle(command, Some(runtime)).await?;
-                    }
+                    command => waiting = command,
                 },
                 () = tokio::time::sleep_until(deadline) => {
                     if let Some(pause) = self.on_deadline(runtime).await? {
@@ -161,6 +165,33 @@ impl Owner {
                 }
             }
         }
+    }
+
+    /// Takes what the stream gave, and what is ready behind it.
+    async fn on_step(
+        &mut self,
+        next: Option<astrabox_engine::Result<Step>>,
+        events: &mut EventStream<'_>,
+        runtime: &StartedRuntime,
+    ) -> Result<Option<Pause>> {
+        let mut step = match next {
+            None => return Ok(Some(Pause::Ended)),
+            Some(Ok(step)) => step,
+            Some(Err(error)) => {
+                tracing::warn!(session = %self.id, %error, "the engine's stream broke");
+                return Ok(Some(Pause::Detached));
+            }
+        };
+        // What is ready already shares the commit.
+        for _ in 0..MOST_STEPS {
+            match events.next().now_or_never() {
+                Some(Some(Ok(next))) => step.absorb(next),
+                // An end or an error comes again.
+                _ => break,
+            }
+        }
+        let kept = self.take(step, runtime).await?;
+        Ok((!kept).then_some(Pause::Detached))
     }
 
     /// Makes a step durable and lets its bytes go; `false` when the connection is lost.
