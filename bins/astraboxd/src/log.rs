@@ -9,7 +9,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Reads `log.level`: a level, or levels by target.
 pub(crate) fn filter(level: &str) -> anyhow::Result<Targets> {
-    level.parse().with_context(|| format!("log.level: `{level}` is not as `info` or `warn,astrabox_platform=debug`"))
+    level.parse().with_context(|| {
+        format!("log.level: `{level}` is not as `info` or `warn,astrabox_platform=debug`")
+    })
 }
 
 /// Installs the log for the rest of the process.
@@ -27,5 +29,8 @@ pub(crate) fn install(filter: Targets, format: LogFormat) {
 
 /// The egress role's log: what it has to say is little, and in a file of its own.
 pub(crate) fn for_role() {
-    install(Targets::new().with_default(tracing::Level::INFO), LogFormat::Text);
+    install(
+        Targets::new().with_default(tracing::Level::INFO),
+        LogFormat::Text,
+    );
 }

@@ -67,12 +67,16 @@ fn server(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn app(config: Config) -> anyhow::Result<App> {
-    Ok(App::builder(config).registries(Registries::linked()?).build()?)
+    Ok(App::builder(config)
+        .registries(Registries::linked()?)
+        .build()?)
 }
 
 fn check(config: Config) -> anyhow::Result<()> {
     let app = app(config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(app.check())?;
     writeln!(std::io::stdout(), "the configuration is fine")?;
     Ok(())

@@ -16,6 +16,8 @@ mod calls;
 mod connect;
 mod dedupe;
 mod error;
+#[cfg(feature = "json")]
+mod json;
 mod pages;
 mod watch;
 
@@ -24,4 +26,6 @@ pub use astrabox_proto::v1;
 pub use calls::{FileReader, text_part};
 pub use connect::{Client, Endpoint};
 pub use error::{ClientError, Code, UNREACHABLE};
+#[cfg(feature = "json")]
+pub use json::{Json, Message};
 pub use watch::{Watch, WatchItem, WatchOptions};
