@@ -85,4 +85,32 @@ mod tests {
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
     }
+
+    #[test]
+    fn the_documentation_has_every_command() {
+        let document = include_str!("../../../docs/cli.md");
+        let root = Args::command();
+        for group in root.get_subcommands() {
+            let name = format!("`astrabox {}`", group.get_name());
+            assert!(document.contains(&name), "docs/cli.md does not name {name}");
+            for command in group.get_subcommands() {
+                let name = format!("`astrabox {} {}`", group.get_name(), command.get_name());
+                assert!(document.contains(&name), "docs/cli.md does not name {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_the_exit_codes_of_the_help() {
+        let document = include_str!("../../../docs/cli.md");
+        for code in EXIT_CODES
+            .trim_start_matches("Exit codes: ")
+            .trim_end_matches('.')
+            .split("; ")
+        {
+            let (code, meaning) = code.split_once(' ').expect("a code and its meaning");
+            let row = format!("| {code} | {meaning} |");
+            assert!(document.contains(&row), "docs/cli.md does not have {row}");
+        }
+    }
 }

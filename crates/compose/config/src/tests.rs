@@ -410,3 +410,13 @@ fn a_root_follows_its_state_and_no_other() {
     assert_ne!(one.root_id(), two.root_id());
     one.check().expect("it has the right form");
 }
+
+#[test]
+fn the_documentation_has_the_table_of_settings() {
+    let document = include_str!("../../../../docs/configuration.md");
+    assert!(
+        document.contains(&reference()),
+        "docs/configuration.md must hold this table:\n{}",
+        reference()
+    );
+}

@@ -179,4 +179,17 @@ mod tests {
             assert!(error.starts_with(part), "{error}");
         }
     }
+
+    #[test]
+    fn the_documentation_has_every_setting_of_the_proxy() {
+        let document = include_str!("../../../../docs/configuration.md");
+        let settings = serde_json::to_value(EgressConfig::default()).expect("it is JSON");
+        for key in settings.as_object().expect("a table").keys() {
+            let row = format!("| `egress.{key}` |");
+            assert!(
+                document.contains(&row),
+                "docs/configuration.md does not have {row}"
+            );
+        }
+    }
 }

@@ -201,4 +201,38 @@ mod tests {
         let status = to_status(&error);
         assert!(!format!("{status:?}").contains("disk I/O"));
     }
+
+    #[test]
+    fn the_documentation_has_every_reason_with_its_status() {
+        let document = include_str!("../../../../docs/grpc.md");
+        let table = document
+            .lines()
+            .skip_while(|line| !line.starts_with("| reason |"))
+            .skip(2);
+        let rows: Vec<Vec<&str>> = table
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        let told: Vec<[&str; 3]> = rows.iter().map(|row| [row[0], row[1], row[2]]).collect();
+        let real: Vec<[String; 3]> = ErrorReason::ALL
+            .iter()
+            .map(|reason| {
+                let status = to_status(&Error::new(*reason, "x"));
+                let retry = status
+                    .get_error_details()
+                    .retry_info()
+                    .map_or("", |_| "yes");
+                [
+                    format!("`{}`", reason.code()),
+                    format!("{:?}", status.code()),
+                    retry.to_owned(),
+                ]
+            })
+            .collect();
+        assert_eq!(told, real);
+        assert!(
+            rows.iter().all(|row| row[3].ends_with('.')),
+            "every reason has its meaning"
+        );
+    }
 }
