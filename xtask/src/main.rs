@@ -11,6 +11,7 @@
 mod ci;
 mod codegen;
 mod conformance;
+mod demo;
 mod finding;
 mod glob;
 mod layers;
@@ -44,6 +45,7 @@ macro_rules! commands {
 }
 
 commands! {
+    demo => Demo,
     test => Test,
     ci => Ci,
     conformance => Conformance,

@@ -8,9 +8,9 @@ mod steps;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
-use context::Context;
+pub(crate) use context::Context;
 use report::{Outcome, Record, Report};
 use steps::{STEPS, Step};
 
@@ -75,6 +75,19 @@ pub(crate) fn run_steps(only: &[String], mode: Mode) -> Result<ExitCode> {
     report.skips_of_tests(context.take_runtime_skips()?);
     print!("\n{report}");
     Ok(report.exit_code())
+}
+
+/// Runs the steps named in `only` and what they need, and gives what they have made.
+pub(crate) fn prepare(only: &[&str], mode: Mode) -> Result<Context> {
+    let only: Vec<_> = only.iter().map(|name| (*name).to_owned()).collect();
+    let mut context = Context::new(mode)?;
+    for step in choose(STEPS, &only)? {
+        println!("\n==> {}: {}", step.name, step.about);
+        let outcome = (step.run)(&mut context, step)?;
+        ensure!(outcome.is_passed(), "step {} did not pass", step.name);
+    }
+    context.take_runtime_skips()?;
+    Ok(context)
 }
 
 /// The steps to run, in the order of the table.

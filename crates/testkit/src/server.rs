@@ -20,7 +20,8 @@ const END_WITHIN: Duration = Duration::from_secs(40);
 /// How long between two looks at a server that starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A server process over a temporary folder. Dropping it kills the process; `stop` ends it in order.
+/// A server process over a temporary folder. Dropping it kills the process and whatever sandboxes a failed test has
+/// left; `stop` ends it in order.
 pub struct ServerProcess {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -261,4 +262,70 @@ impl ServerProcess {
             }
         }
     }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // The sandboxes below must not be made anew.
+            let _ = child.start_kill();
+        }
+        let sandboxes = self.folder.path().join("state/sandbox/local/sandboxes");
+        let Ok(entries) = std::fs::read_dir(sandboxes) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            if let Err(error) = self.remove_sandbox(&entry.path()) {
+                note(&format!(
+                    "a sandbox of a failed test could not be removed: {error:#}"
+                ));
+            }
+        }
+    }
+}
+
+impl ServerProcess {
+    /// Kills the runner of a sandbox that nobody owns any more, and with it the sandbox, and removes what is left.
+    fn remove_sandbox(&self, folder: &Path) -> Result<()> {
+        let record = std::fs::read(folder.join("runner/runner.json"))?;
+        let record: serde_json::Value = serde_json::from_slice(&record)?;
+        let pid = record
+            .pointer("/process/pid")
+            .and_then(serde_json::Value::as_u64)
+            .context("the runner's pid")?;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let spec = folder.join("spec.json");
+        let is_it = String::from_utf8_lossy(&line).contains(&*spec.to_string_lossy());
+        if is_it {
+            std::process::Command::new("kill")
+                .args(["-9", &pid.to_string()])
+                .status()?;
+        }
+        let runner = match std::env::var_os("ASTRABOX_RUNNER") {
+            Some(runner) => PathBuf::from(runner),
+            None => self.program.with_file_name("astrabox-runner"),
+        };
+        // The runner's lock is free once the kernel has let go of it.
+        for _ in 0..100 {
+            let cleaned = std::process::Command::new(&runner)
+                .arg("clean")
+                .arg(&spec)
+                .stdout(Stdio::null())
+                .status()?;
+            if cleaned.success() {
+                return Ok(());
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        bail!("it is still held")
+    }
+}
+
+/// Says something where a failed test's output is.
+#[expect(
+    clippy::print_stderr,
+    reason = "a test double tells the person who reads the failed test"
+)]
+fn note(text: &str) {
+    eprintln!("{text}");
 }

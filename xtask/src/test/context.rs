@@ -20,11 +20,11 @@ pub(super) const BIN_DIR: &str = "ASTRABOX_BIN_DIR";
 /// File to which a test that cannot run here appends a line: its name, a tab, the reason.
 pub(super) const SKIPS: &str = "ASTRABOX_SKIPS";
 
-pub(super) struct Context {
+pub(crate) struct Context {
     pub(super) root: PathBuf,
     pub(super) mode: Mode,
     /// Cargo's target folder.
-    pub(super) target: PathBuf,
+    pub(crate) target: PathBuf,
     /// The host's target triple.
     pub(super) host: String,
     /// Set for every program that a step starts.
@@ -55,6 +55,14 @@ impl Context {
     pub(super) fn export(&mut self, name: &'static str, value: PathBuf) {
         println!("{name}={}", value.display());
         self.environment.push((name, value));
+    }
+
+    /// The runner that the step of its name has built.
+    pub(crate) fn runner(&self) -> Result<PathBuf> {
+        let found = self.environment.iter().find(|(name, _)| *name == RUNNER);
+        found
+            .map(|(_, path)| path.clone())
+            .context("the runner is not built")
     }
 
     /// `cargo` in the workspace, with the environment of this run.

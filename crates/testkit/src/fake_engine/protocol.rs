@@ -31,6 +31,8 @@ pub struct FakeProtocol {
     open: u32,
     /// A turn of the program's own runs.
     own: bool,
+    /// The running turn was told to stop: once is enough.
+    stopping: bool,
     /// How much of each unfinished message was told, bytes.
     told: BTreeMap<String, u64>,
     asked: BTreeMap<String, AskForm>,
@@ -158,6 +160,7 @@ impl FakeProtocol {
         }
         self.told.clear();
         self.asked.clear();
+        self.stopping = false;
         let usage = usage.map(|(input, output)| Usage {
             input_tokens: Some(input),
             output_tokens: Some(output),
@@ -310,7 +313,7 @@ impl LineProtocol for FakeProtocol {
     }
 
     fn interrupt(&mut self, effects: &mut Effects) {
-        if self.open > 0 || self.own {
+        if (self.open > 0 || self.own) && !std::mem::replace(&mut self.stopping, true) {
             send(effects, &ToProgram::Stop);
         }
     }
