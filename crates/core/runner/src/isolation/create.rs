@@ -57,12 +57,12 @@ pub(super) fn create(spec: &BoxSpec) -> Result<IsolatedBox, IsolationError> {
     let hierarchies = Hierarchies::discover().step("find the cgroups")?;
     // Written before anything is made, so that what a killed runner leaves can be found.
     let record = Record::of(spec, &hierarchies);
-    record.write(&spec.run_dir)?;
+    record.claim(&spec.run_dir)?;
     let cgroup = BoxCgroup::create(&hierarchies, &spec.cgroup_suffix(), &spec.limits)
         .inspect_err(|_| destroy::forget(&spec.run_dir))?;
     let mut life = Life::new(spec, cgroup);
     let (channel, ready, hard_disk) = start(&mut life, maker)?;
-    record.with_first(life.first_pid()).write(&spec.run_dir)?;
+    record.with_first(life.first_pid()).update(&spec.run_dir)?;
     let start_time = destroy::start_time(life.first_pid()).unwrap_or(0);
     let enforced = life.cgroup.enforced();
     let posture = Posture::found(

@@ -81,14 +81,30 @@ impl Record {
         }
     }
 
-    pub(super) fn write(&self, run_dir: &Path) -> Result<(), IsolationError> {
-        let text = serde_json::to_vec(self)
-            .map_err(io::Error::from)
-            .step("record the box")?;
-        let partial = run_dir.join(format!("{FILE}.partial"));
-        fs::write(&partial, text)
-            .and_then(|()| fs::rename(&partial, run_dir.join(FILE)))
-            .step("record the box")
+    /// Claims the run directory for this box.
+    pub(super) fn claim(&self, run_dir: &Path) -> Result<(), IsolationError> {
+        let partial = self.write_partial(run_dir).step("record the box")?;
+        // A link, unlike a rename, replaces nothing.
+        let claimed = fs::hard_link(&partial, run_dir.join(FILE));
+        let _ = fs::remove_file(&partial);
+        match claimed {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(IsolationError::BoxExists)
+            }
+            other => other.step("record the box"),
+        }
+    }
+
+    /// Replaces the record of this box.
+    pub(super) fn update(&self, run_dir: &Path) -> Result<(), IsolationError> {
+        let partial = self.write_partial(run_dir).step("record the box")?;
+        fs::rename(&partial, run_dir.join(FILE)).step("record the box")
+    }
+
+    fn write_partial(&self, run_dir: &Path) -> io::Result<PathBuf> {
+        let partial = run_dir.join(format!("{FILE}.{}", std::process::id()));
+        fs::write(&partial, serde_json::to_vec(self)?)?;
+        Ok(partial)
     }
 
     /// The record of a box, or what it would be if its runner had been started from here.

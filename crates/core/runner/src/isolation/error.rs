@@ -28,6 +28,9 @@ pub enum IsolationError {
         /// What the operator can do.
         remedy: &'static str,
     },
+    /// There is a box of this specification already, or what a killed runner left of one.
+    #[error("a box of this name is there already; destroy it first")]
+    BoxExists,
     /// Another box still holds the volume.
     #[error("the volume is in use by another box; destroy that one first")]
     VolumeBusy,

@@ -45,6 +45,11 @@ pub(crate) const TESTS: &[Test] = &[
         failed_creation,
     ),
     (
+        "one_specification_is_one_box",
+        Needs::Root,
+        same_specification,
+    ),
+    (
         "a_process_with_threads_makes_no_box",
         Needs::Rootless,
         many_threads,
@@ -316,6 +321,36 @@ fn failed_creation() {
         assert_eq!(left, 0, "{step} left files");
         eventually("no loop device", || !is_loop_bound(plan.spec.volume.path()));
     }
+}
+
+fn same_specification() {
+    let mut first = Plan::root().start();
+    let (same_id, same_place) = (
+        first.plan.spec.sandbox_id.clone(),
+        first.plan.spec.run_dir.clone(),
+    );
+    let twins = [
+        Plan::root().with(|spec| spec.sandbox_id = same_id),
+        Plan::root().with(|spec| spec.run_dir = same_place),
+    ];
+    for twin in twins {
+        let Err(failed) = twin.try_start() else {
+            panic!("one box twice")
+        };
+        assert!(failed.0.contains("already"), "{}", failed.0);
+    }
+    assert_eq!(first.shell("echo alive"), "alive");
+    // What a killed runner leaves is in the way, too, until it is removed.
+    first.kill_driver();
+    let plan = first.leave();
+    let Err(failed) = plan.try_start() else {
+        panic!("a box over the rest of another")
+    };
+    let (error, plan) = *failed;
+    assert!(error.contains("already"), "{error}");
+    destroy_leftovers(&plan.spec).expect("removes the rest");
+    let plan = plan.start().destroy();
+    assert_gone(&plan);
 }
 
 fn many_threads() {

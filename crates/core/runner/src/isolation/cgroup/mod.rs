@@ -68,6 +68,13 @@ impl BoxCgroup {
         suffix: &Path,
         limits: &Limits,
     ) -> Result<Self, IsolationError> {
+        // Checked for all before anything is made, because a failure removes what is there.
+        if Self::directories(hierarchies, suffix)
+            .iter()
+            .any(|dir| dir.exists())
+        {
+            return Err(IsolationError::BoxExists);
+        }
         let mut made = Self::default();
         let result = made.make(hierarchies, suffix, limits);
         if let Err(error) = result {
