@@ -1,0 +1,137 @@
+//! The adapter: declares Codex, and carries out its plan.
+
+use std::sync::Arc;
+
+use astrabox_engine::line::{LineClient, Start};
+use astrabox_engine::model::ModelWire;
+use astrabox_engine::sandbox::{Signal, SignalScope, Workload, WriteOptions};
+use astrabox_engine::{
+    Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, Error,
+    ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, PrepareContext, RecordFormat, Result,
+    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, check_options, from_sandbox,
+};
+use astrabox_types::SessionKind;
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::options::{DEFAULT_MODE, OPTION_BLOCKS, PERMISSION_MODES};
+use crate::plan::{Plan, process_name};
+use crate::protocol::CodexProtocol;
+use crate::recipe;
+
+/// OpenAI Codex, driven through `codex app-server` on standard input and output.
+#[derive(Debug)]
+pub struct Codex;
+
+#[async_trait]
+impl EngineAdapter for Codex {
+    fn kind(&self) -> &'static str {
+        "codex"
+    }
+
+    fn capabilities(&self) -> EngineCapabilities {
+        EngineCapabilities {
+            display_name: "Codex",
+            program_version: recipe::VERSION,
+            session_kinds: &[SessionKind::AgentChat],
+            model_wire: ModelWire::OpenaiResponses,
+            input_content_types: &["text", "image"],
+            permission_modes: &PERMISSION_MODES,
+            default_permission_mode: Some(DEFAULT_MODE),
+            option_blocks: OPTION_BLOCKS,
+            // `turn/steer` exists, but cuts off the running reply.
+            steering: false,
+        }
+    }
+
+    fn image_recipe(&self) -> ImageRecipe {
+        recipe::recipe()
+    }
+
+    fn sandbox_request(&self, context: &SandboxRequestContext) -> Result<SandboxRequest> {
+        demand_agent_chat(context.session_kind, "sandbox request")?;
+        Ok(SandboxRequest {
+            needs_callback: false,
+            model_wire: ModelWire::OpenaiResponses,
+            model_paths: vec![ModelPath {
+                method: "POST",
+                path: "/v1/responses",
+            }],
+        })
+    }
+
+    fn startup_material_request(&self) -> StartupMaterialRequest {
+        StartupMaterialRequest {
+            // `rollout-<time>-<thread id>.jsonl`; the databases beside it are rebuilt from it.
+            native_state: NativeStateSpec {
+                directory: ".codex/sessions",
+                suffix: ".jsonl",
+                named_by_key: true,
+                format: RecordFormat::JsonLines,
+            },
+            secrets: Vec::new(),
+        }
+    }
+
+    async fn prepare(&self, _context: &PrepareContext) -> Result<()> {
+        // The program is up in 0.2 s and its files depend on the agent: there is nothing to do ahead.
+        Ok(())
+    }
+
+    async fn activate(&self, context: EngineStartupContext) -> Result<Box<dyn EngineClient>> {
+        demand_agent_chat(context.session_kind, "activate")?;
+        check_options(&self.capabilities(), &context.agent.engine_options)?;
+        let workload = Arc::clone(&context.workload);
+        let epoch = context.epoch;
+        let start = match &context.conversation {
+            Conversation::Attach { checkpoint, .. } => Start::Attach(checkpoint.clone()),
+            Conversation::New | Conversation::Resume { .. } => {
+                let plan = Plan::of(&context)?;
+                end_predecessor(workload.as_ref(), epoch).await?;
+                write_files(workload.as_ref(), &plan).await?;
+                Start::Spawn(plan.spawn, CodexProtocol::new(plan.settings, epoch))
+            }
+        };
+        let client = LineClient::open(workload, epoch, start).await?;
+        Ok(Box::new(client))
+    }
+}
+
+fn demand_agent_chat(kind: SessionKind, operation: &'static str) -> Result<()> {
+    if kind == SessionKind::AgentChat {
+        return Ok(());
+    }
+    let text = format!("it carries `agent_chat` sessions, not `{}`", kind.as_str());
+    Err(Error::new(ErrorKind::Unsupported, operation, text))
+}
+
+/// Ends the process of the activation before this one, if a crash left it: one conversation, one program.
+async fn end_predecessor(workload: &dyn Workload, epoch: u64) -> Result<()> {
+    let Some(before) = epoch.checked_sub(1) else {
+        return Ok(());
+    };
+    let name = process_name(before)?;
+    let status = workload.status(&name).await.map_err(from_sandbox)?;
+    if status.is_none_or(|status| status.exit.is_some()) {
+        return Ok(());
+    }
+    workload
+        .signal(&name, Signal::Kill, SignalScope::Group)
+        .await
+        .map_err(from_sandbox)
+}
+
+async fn write_files(workload: &dyn Workload, plan: &Plan) -> Result<()> {
+    for file in &plan.files {
+        let content = Bytes::from(file.content.clone());
+        let options = WriteOptions {
+            private: true,
+            ..WriteOptions::default()
+        };
+        workload
+            .write_file(&file.path, content, options)
+            .await
+            .map_err(from_sandbox)?;
+    }
+    Ok(())
+}

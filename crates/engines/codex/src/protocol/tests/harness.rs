@@ -1,0 +1,402 @@
+//! Drives the protocol by hand, and writes what it says as short lines.
+
+use std::collections::BTreeMap;
+
+use astrabox_engine::line::{Effects, Line, LineProtocol};
+use astrabox_engine::sandbox::{ExitReason, ExitStatus};
+use astrabox_engine::{EmissionKind, EngineInput, EventDraft, Result};
+use astrabox_types::{
+    ContentPart, EventPayload, InputId, InteractionAnswer, Json, Presentation, TurnOutcome,
+};
+use serde_json::{Value, json};
+
+use crate::plan::tests::settings;
+use crate::protocol::CodexProtocol;
+
+/// The conversation's own thread in tests by hand.
+pub(super) const THREAD: &str = "thread-1";
+
+/// The n-th input of a test.
+pub(super) fn input_id(n: u64) -> InputId {
+    format!("inp_{n:032x}").parse().expect("it is an id")
+}
+
+pub(super) fn input(n: u64, text: &str) -> EngineInput {
+    EngineInput {
+        input_id: input_id(n),
+        content: vec![ContentPart::text(text)],
+        notice: None,
+    }
+}
+
+pub(super) fn choose(id: &str) -> InteractionAnswer {
+    InteractionAnswer::Choose {
+        choice_id: id.to_owned(),
+        comment: None,
+    }
+}
+
+pub(super) fn decline() -> InteractionAnswer {
+    InteractionAnswer::Decline { comment: None }
+}
+
+pub(super) fn reply(answers: &[(&str, &[&str])]) -> InteractionAnswer {
+    let answers = answers.iter().map(|(id, texts)| {
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        ((*id).to_owned(), texts)
+    });
+    InteractionAnswer::Reply {
+        answers: answers.collect(),
+    }
+}
+
+pub(super) fn exit(reason: ExitReason, code: Option<i32>, signal: Option<i32>) -> ExitStatus {
+    ExitStatus {
+        code,
+        signal,
+        reason,
+    }
+}
+
+/// A protocol with its effects so far.
+pub(super) struct Driver {
+    pub(super) protocol: CodexProtocol,
+    /// Whether the state goes through its serialised form after each step.
+    pub(super) restart: bool,
+    /// What the engine said.
+    pub(super) said: Vec<EmissionKind>,
+    /// What it wrote, as JSON.
+    pub(super) wrote: Vec<Value>,
+    offset: u64,
+}
+
+impl Driver {
+    pub(super) fn new() -> Self {
+        Self {
+            protocol: CodexProtocol::new(settings(), 1),
+            restart: false,
+            said: Vec::new(),
+            wrote: Vec::new(),
+            offset: 0,
+        }
+    }
+
+    /// Bound to [`THREAD`], with nothing said or written.
+    pub(super) fn bound() -> Self {
+        let mut driver = Self::new();
+        driver.begin(None);
+        driver.answer_last("initialize", &json!({"userAgent": "astrabox/0.169.0 (x)"}));
+        driver.answer_last("thread/start", &json!({"thread": {"id": THREAD}}));
+        driver.said.clear();
+        driver.wrote.clear();
+        driver
+    }
+
+    /// Bound, and with a turn `turn-1` that runs and answers the first input.
+    pub(super) fn running() -> Self {
+        let mut driver = Self::bound();
+        driver.deliver(1).expect("it is taken");
+        driver.answer_last("turn/start", &json!({"turn": {"id": "turn-1"}}));
+        driver.own("turn/started", json!({"turn": {"id": "turn-1"}}));
+        driver.said.clear();
+        driver.wrote.clear();
+        driver
+    }
+
+    fn effects(&self) -> Effects {
+        Effects::at(self.offset)
+    }
+
+    fn take(&mut self, mut effects: Effects) {
+        for line in effects.take_outgoing() {
+            assert!(!line.contains('\n'), "{line}");
+            let value = serde_json::from_str(&line).expect("what is written is JSON");
+            self.wrote.push(value);
+        }
+        let kinds = effects.emit.take().into_iter().map(|one| one.into_kind());
+        self.said.extend(kinds);
+        if self.restart {
+            let state = serde_json::to_string(&self.protocol).expect("the state is JSON");
+            self.protocol = serde_json::from_str(&state).expect("it reads back");
+        }
+    }
+
+    pub(super) fn begin(&mut self, expected: Option<&str>) {
+        let mut effects = self.effects();
+        self.protocol.begin(expected, &mut effects);
+        self.take(effects);
+    }
+
+    pub(super) fn line(&mut self, line: Line<'_>, offset: u64) {
+        self.offset = offset;
+        let mut effects = self.effects();
+        self.protocol.on_line(line, &mut effects);
+        self.take(effects);
+    }
+
+    pub(super) fn text(&mut self, line: &str) {
+        let offset = self.offset + line.len() as u64 + 1;
+        self.line(Line::Text(line), offset);
+    }
+
+    pub(super) fn value(&mut self, value: &Value) {
+        self.text(&value.to_string());
+    }
+
+    /// A notification about a thread.
+    pub(super) fn notify(&mut self, thread: &str, method: &str, mut params: Value) {
+        params["threadId"] = json!(thread);
+        self.value(&json!({"method": method, "params": params}));
+    }
+
+    /// A notification about the conversation's own thread.
+    pub(super) fn own(&mut self, method: &str, params: Value) {
+        self.notify(THREAD, method, params);
+    }
+
+    /// An item event of the turn `turn-1`.
+    pub(super) fn item(&mut self, method: &str, item: Value) {
+        self.own(method, json!({"turnId": "turn-1", "item": item}));
+    }
+
+    /// The end of the turn `turn-1`.
+    pub(super) fn complete(&mut self, status: &str) {
+        self.own(
+            "turn/completed",
+            json!({"turn": {"id": "turn-1", "status": status}}),
+        );
+    }
+
+    /// A request of the program.
+    pub(super) fn request(&mut self, id: u64, method: &str, params: &Value) {
+        self.value(&json!({"method": method, "id": id, "params": params}));
+    }
+
+    /// The id of our last request with this method.
+    pub(super) fn last(&self, method: &str) -> String {
+        let mut wrote = self.wrote.iter().rev();
+        let found = wrote.find(|sent| sent["method"] == method);
+        let found = found.unwrap_or_else(|| panic!("no {method} in {:#?}", self.wrote));
+        found["id"].as_str().expect("ids are texts").to_owned()
+    }
+
+    /// Answers our last request with this method.
+    pub(super) fn answer_last(&mut self, method: &str, result: &Value) {
+        let id = self.last(method);
+        self.value(&json!({"id": id, "result": result}));
+    }
+
+    pub(super) fn refuse_last(&mut self, method: &str, message: &str) {
+        let id = self.last(method);
+        self.value(&json!({"id": id, "error": {"code": -32600, "message": message}}));
+    }
+
+    pub(super) fn deliver(&mut self, n: u64) -> Result<()> {
+        self.deliver_input(&input(n, &format!("input {n}")))
+    }
+
+    pub(super) fn deliver_input(&mut self, input: &EngineInput) -> Result<()> {
+        let mut effects = self.effects();
+        let done = self.protocol.deliver(input, &mut effects);
+        self.take(effects);
+        done
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        let mut effects = self.effects();
+        self.protocol.interrupt(&mut effects);
+        self.take(effects);
+    }
+
+    pub(super) fn answer(&mut self, id: &str, answer: &InteractionAnswer) -> Result<()> {
+        let mut effects = self.effects();
+        let done = self.protocol.answer(id, answer, &mut effects);
+        self.take(effects);
+        done
+    }
+
+    pub(super) fn exit(&mut self, exit: &ExitStatus, stderr: &str) {
+        let mut effects = self.effects();
+        self.protocol.on_exit(exit, stderr, &mut effects);
+        self.take(effects);
+    }
+
+    /// What was said since the last call, a line each.
+    pub(super) fn told(&mut self) -> Vec<String> {
+        self.said.drain(..).map(|kind| told(&kind)).collect()
+    }
+
+    /// What was written since the last call.
+    pub(super) fn written(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.wrote)
+    }
+
+    /// The methods of the requests since the last call.
+    pub(super) fn asked(&mut self) -> Vec<String> {
+        let wrote = self.written().into_iter();
+        let methods = wrote.filter_map(|sent| sent["method"].as_str().map(str::to_owned));
+        methods.collect()
+    }
+}
+
+/// An emission as a short line. Native payloads show as `+`.
+pub(super) fn told(kind: &EmissionKind) -> String {
+    match kind {
+        EmissionKind::PublicEvent(draft) | EmissionKind::Diagnostic(draft) => draft_told(draft),
+        EmissionKind::Delta(delta) => {
+            let child = child_told(delta.child_run.as_ref().map(|run| run.0.as_str()));
+            format!(
+                "{child}delta {} @{} {:?}",
+                delta.key, delta.offset, delta.text
+            )
+        }
+        EmissionKind::InputConsumed(id) => {
+            let digits = id.to_string();
+            format!(
+                "consumed {}",
+                digits.trim_start_matches("inp_").trim_start_matches('0')
+            )
+        }
+        EmissionKind::InteractionRequested(draft) => {
+            let what = presentation_told(&draft.presentation);
+            format!(
+                "asks {} {what}{}",
+                draft.native_id,
+                native_told(draft.native.as_ref())
+            )
+        }
+        EmissionKind::InteractionWithdrawn { native_id, reason } => {
+            format!("withdraws {native_id}: {reason}")
+        }
+        EmissionKind::ChildRunFact(run, native) => format!(
+            "child {} {:?} title={:?} call={:?}{}",
+            run.id.0,
+            run.state,
+            run.title,
+            run.call_id,
+            native_told(native.as_ref())
+        ),
+        EmissionKind::BackgroundOpened => "background opened".to_owned(),
+        EmissionKind::BackgroundClosed => "background closed".to_owned(),
+        EmissionKind::ResponseCompleted => "response completed".to_owned(),
+        EmissionKind::Terminal(terminal) => {
+            let outcome = match &terminal.outcome {
+                TurnOutcome::Completed => "completed".to_owned(),
+                TurnOutcome::Interrupted => "interrupted".to_owned(),
+                TurnOutcome::Failed { failure } => {
+                    format!("failed {}: {}", failure.reason, failure.message)
+                }
+            };
+            let usage = terminal.usage.as_ref().map(usage_told);
+            format!("END {outcome} {}", usage.unwrap_or_default())
+                .trim_end()
+                .to_owned()
+        }
+    }
+}
+
+fn usage_told(usage: &astrabox_types::Usage) -> String {
+    let show = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
+    format!(
+        "in={} cached={} out={} reasoning={}",
+        show(usage.input_tokens),
+        show(usage.cached_input_tokens),
+        show(usage.output_tokens),
+        show(usage.reasoning_tokens)
+    )
+}
+
+fn native_told(native: Option<&Json>) -> &'static str {
+    if native.is_some() { " +" } else { "" }
+}
+
+fn child_told(child: Option<&str>) -> String {
+    child.map_or(String::new(), |child| format!("[{child}] "))
+}
+
+fn draft_told(draft: &EventDraft) -> String {
+    let what = match &draft.payload {
+        EventPayload::MessageCompleted {
+            kind,
+            text,
+            truncated,
+        } => format!(
+            "{kind:?} {text:?}{}",
+            if *truncated { " truncated" } else { "" }
+        ),
+        EventPayload::ToolCall { name, input, .. } => format!("{name} {}", input.text()),
+        EventPayload::ToolResult {
+            name,
+            output,
+            is_error,
+            ..
+        } => format!(
+            "{name} {}{}",
+            without_times(output),
+            if *is_error { " error" } else { "" }
+        ),
+        EventPayload::FileChanged { path, kind, diff } => format!("{path} {kind:?} {diff:?}"),
+        EventPayload::Usage { usage } => usage_told(usage),
+        EventPayload::DiagnosticRaw { topic, message } => format!("{topic} {message:?}"),
+        other => format!("{other:?}"),
+    };
+    let child = child_told(draft.child_run.as_ref().map(|run| run.0.as_str()));
+    format!(
+        "{child}{}: {what}{}",
+        draft.key,
+        native_told(draft.native.as_ref())
+    )
+}
+
+/// Output without how long it took.
+fn without_times(output: &Json) -> String {
+    match output.value() {
+        Value::Object(mut object) => {
+            object.remove("durationMs");
+            Value::Object(object).to_string()
+        }
+        value => value.to_string(),
+    }
+}
+
+fn presentation_told(presentation: &Presentation) -> String {
+    match presentation {
+        Presentation::ToolApproval {
+            call_id,
+            tool,
+            input,
+            reason,
+            choices,
+        } => {
+            let choices: Vec<_> = choices
+                .iter()
+                .map(|choice| format!("{}{}", if choice.allows { "+" } else { "-" }, choice.id))
+                .collect();
+            format!(
+                "{tool} {} call={} reason={reason:?} [{}]",
+                input.text(),
+                call_id.as_deref().unwrap_or("-"),
+                choices.join(" ")
+            )
+        }
+        Presentation::Question { questions } => {
+            let questions: Vec<_> = questions
+                .iter()
+                .map(|it| {
+                    let free = if it.allow_free_text { " free" } else { "" };
+                    let many = if it.multi_select { " many" } else { "" };
+                    let (header, question) = (&it.header, &it.question);
+                    format!(
+                        "{}: {header:?} {question:?} {:?}{many}{free}",
+                        it.id, it.options
+                    )
+                })
+                .collect();
+            questions.join("; ")
+        }
+        Presentation::Decision { body, choices } => {
+            let ids: BTreeMap<_, _> = choices.iter().map(|it| (&it.id, it.allows)).collect();
+            format!("{body:?} {ids:?}")
+        }
+    }
+}
