@@ -94,7 +94,7 @@ fn play(programs: &Programs, folder: &Path) -> Result<()> {
     let agent = programs.astrabox_json(folder, &agent)?;
     let agent = text(&agent, "/agent/id").or_else(|_| text(&agent, "/id"))?;
     let prompt = "SAY: I shall write a small program and run it.\n\
-                  WRITE hello.sh echo \"hello from $(id -un) in $(pwd)\"\\nls /home /root 2>&1\n\
+                  WRITE hello.sh echo \"hello from $(id -un) in $(pwd)\"\\nls /home /root 2>&1 || true\n\
                   RUN: sh hello.sh";
     programs.astrabox(folder, &["run", "--verbose", "--agent", &agent, prompt])?;
 
