@@ -110,6 +110,9 @@ impl From<astrabox_store::Error> for Error {
                 ErrorReason::ForeignCursor,
                 "the page token was not made for this list; begin again without one",
             ),
+            astrabox_store::Error::Closed => {
+                Self::new(ErrorReason::Draining, "the server is shutting down; retry")
+            }
             error => Self::new(
                 ErrorReason::StoreFailed,
                 "the store failed; the log has more",

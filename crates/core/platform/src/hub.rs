@@ -130,6 +130,13 @@ impl Hub {
         self.changed();
     }
 
+    /// The events after `cursor` that are in memory, whatever is missing before them.
+    fn recent_after(&self, cursor: u64) -> Vec<JournalEvent> {
+        let state = self.state();
+        let later = state.recent.iter().filter(|event| event.seq > cursor);
+        later.cloned().collect()
+    }
+
     /// Ends all watches after what is there was given.
     pub(crate) fn close(&self) {
         self.state().closed = true;
@@ -263,9 +270,16 @@ impl Subscription {
                     .events(self.hub.session_id, self.cursor, BATCH)
                     .await
                 {
-                    // The session is deleted and its journal with it.
-                    Ok(events) if events.is_empty() => return None,
+                    Ok(events) if events.is_empty() => {
+                        // The session is deleted and its journal with it, but for what is still in memory.
+                        let last = self.hub.recent_after(self.cursor);
+                        if last.is_empty() {
+                            return None;
+                        }
+                        self.take(last);
+                    }
                     Ok(events) => self.take(events),
+                    Err(astrabox_store::Error::Closed) => return None,
                     Err(error) => return Some(Err(error.into())),
                 },
                 Look::Nothing { closed: true } => return None,

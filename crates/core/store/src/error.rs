@@ -36,7 +36,7 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
-    /// The writer ended.
+    /// It was closed.
     #[error("the store is closed")]
     Closed,
     /// The group's commit failed.
@@ -44,7 +44,7 @@ pub enum Error {
     Commit(#[source] std::sync::Arc<sqlx::Error>),
     /// The database failed.
     #[error("the database failed")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
     /// The tables could not be brought up to date.
     #[error(
         "the database's tables could not be brought up to date; was it written by a newer version?"
@@ -52,12 +52,21 @@ pub enum Error {
     Migrate(#[from] sqlx::migrate::MigrateError),
 }
 
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::PoolClosed => Self::Closed,
+            error => Self::Database(error),
+        }
+    }
+}
+
 impl Error {
     /// Whether the database refused a second row of the same unique name.
     pub(crate) fn or_exists(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(database) if database.is_unique_violation() => Self::Exists,
-            _ => Self::Database(error),
+            _ => error.into(),
         }
     }
 }

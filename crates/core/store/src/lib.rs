@@ -5,6 +5,8 @@
 //! SQLite in WAL mode with `synchronous = FULL`. Writes that wait at the same time share one commit.
 
 mod error;
+#[cfg(feature = "fault-points")]
+mod fault;
 mod keyed;
 mod page;
 mod read;
@@ -18,6 +20,8 @@ use std::path::Path;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
 pub use error::{Error, Result};
+#[cfg(feature = "fault-points")]
+pub use fault::{FaultPoint, Moment};
 pub use keyed::Key;
 pub use page::{Page, PageToken};
 pub use resources::{EnvironmentWrite, NewSession};
@@ -52,6 +56,14 @@ impl Store {
         let store = Self { writer, readers };
         store.forget_old_keys().await?;
         Ok(store)
+    }
+
+    /// Calls `point` before and after each write of this handle and of its clones.
+    #[cfg(feature = "fault-points")]
+    #[must_use]
+    pub fn with_fault_point(mut self, point: FaultPoint) -> Self {
+        self.writer.fault = Some(point);
+        self
     }
 
     /// Ends the writer after everything that waits is written, and closes the file.

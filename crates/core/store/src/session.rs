@@ -155,6 +155,26 @@ impl Store {
             .await
     }
 
+    /// Begins the owner's next epoch, so that what it has under way itself is refused from now on.
+    ///
+    /// # Errors
+    /// `OwnerChanged` when `from` is not the session's epoch: somebody has taken it over.
+    pub async fn renew_claim(&self, id: SessionId, from: u64) -> Result<u64> {
+        self.writer
+            .write(move |connection| {
+                Box::pin(async move {
+                    let text = id.to_string();
+                    own(connection, &text, from).await?;
+                    sqlx::query("UPDATE sessions SET epoch = epoch + 1 WHERE id = ?")
+                        .bind(text)
+                        .execute(connection)
+                        .await?;
+                    Ok(from + 1)
+                })
+            })
+            .await
+    }
+
     /// Makes a step durable and returns its events with seq and time. A step to DELETED leaves nothing of the
     /// session but a row that says so.
     ///

@@ -27,6 +27,8 @@ type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bo
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Job>,
     task: Arc<Mutex<Option<Task>>>,
+    #[cfg(feature = "fault-points")]
+    pub(crate) fault: Option<crate::FaultPoint>,
 }
 
 /// The writer's task and how it is told to end.
@@ -57,11 +59,38 @@ impl Writer {
         Ok(Self {
             jobs,
             task: Arc::new(Mutex::new(Some(Task { stop, tasks }))),
+            #[cfg(feature = "fault-points")]
+            fault: None,
         })
     }
 
     /// Runs `work` in a transaction and returns when it is on disk. An error of `work` undoes its changes only.
+    #[cfg(feature = "fault-points")]
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
+        let Some(fault) = &self.fault else {
+            return self.write_now(work).await;
+        };
+        fault(crate::Moment::BeforeWrite).await;
+        let done = self.write_now(work).await;
+        fault(crate::Moment::AfterWrite).await;
+        done
+    }
+
+    /// Runs `work` in a transaction and returns when it is on disk. An error of `work` undoes its changes only.
+    #[cfg(not(feature = "fault-points"))]
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
+        self.write_now(work).await
+    }
+
+    async fn write_now<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,

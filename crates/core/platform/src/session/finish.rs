@@ -23,6 +23,7 @@ impl Owner {
         runtime: Option<&StartedRuntime>,
         key: Option<Key>,
     ) -> Result<Option<SandboxId>> {
+        self.check_owner().await?;
         let mut draft = Draft::default();
         if let Some(runtime) = runtime {
             let closed = runtime.client.close(CLOSE_WITHIN).await;
@@ -62,6 +63,7 @@ impl Owner {
         {
             return Ok(known);
         }
+        self.check_owner().await?;
         if self.row.session.current_turn.is_some() {
             // What the program says while it ends is the end of an interrupted turn.
             self.stop = Some(Stop {

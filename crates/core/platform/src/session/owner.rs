@@ -113,9 +113,11 @@ pub(super) async fn run(
         } else {
             owner.rest().await
         };
-        if done.is_ok() && !owner.still_reaching() {
-            for command in std::mem::take(&mut owner.deferred) {
-                done = done.and(owner.handle(command, None).await.map(drop));
+        for command in std::mem::take(&mut owner.deferred) {
+            if done.is_err() || command.wants_engine() && owner.still_reaching() {
+                owner.deferred.push(command);
+            } else {
+                done = owner.handle(command, None).await.map(drop);
             }
         }
         if let Err(error) = done {

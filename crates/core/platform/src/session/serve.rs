@@ -39,8 +39,15 @@ impl Owner {
     /// Serves the engine until it is gone or not wanted any more.
     pub(super) async fn serve(&mut self, runtime: StartedRuntime) -> Result<()> {
         self.redeliver(&runtime).await?;
-        for command in std::mem::take(&mut self.deferred) {
-            self.handle(command, Some(&runtime)).await?;
+        while !self.deferred.is_empty() {
+            let command = self.deferred.remove(0);
+            if self
+                .handle(command, Some(&runtime))
+                .await?
+                .runtime_is_gone()
+            {
+                return Ok(());
+            }
         }
         loop {
             match self.read(&runtime).await? {
@@ -183,15 +190,27 @@ impl Owner {
             }
         };
         // What is ready already shares the commit.
+        let mut pause = None;
         for _ in 0..MOST_STEPS {
             match events.next().now_or_never() {
                 Some(Some(Ok(next))) => step.absorb(next),
-                // An end or an error comes again.
-                _ => break,
+                Some(Some(Err(error))) => {
+                    tracing::warn!(session = %self.id, %error, "the engine's stream broke");
+                    pause = Some(Pause::Detached);
+                    break;
+                }
+                Some(None) => {
+                    pause = Some(Pause::Ended);
+                    break;
+                }
+                None => break,
             }
         }
-        let kept = self.take(step, runtime).await?;
-        Ok((!kept).then_some(Pause::Detached))
+        if self.take(step, runtime).await? {
+            Ok(pause)
+        } else {
+            Ok(Some(Pause::Detached))
+        }
     }
 
     /// Makes a step durable and lets its bytes go; `false` when the connection is lost.
@@ -369,6 +388,7 @@ impl Owner {
     /// The program did not stop its turn: it is ended by signal and kill, and if that is not proven, its sandbox
     /// is destroyed. Returns whether the runtime can be read on.
     async fn escalate(&mut self, runtime: &StartedRuntime) -> Result<bool> {
+        self.check_owner().await?;
         let within = self.manager.parts.settings.interrupt_timeout;
         let closed = tokio::time::timeout(within * 3, runtime.client.close(within)).await;
         if matches!(closed, Ok(Ok(())))

@@ -93,8 +93,9 @@ impl Owner {
         adapter: &'static dyn EngineAdapter,
         attach: bool,
     ) -> Result<StartupRequest> {
-        // A new activation is a new owner: what an older one still has under way is refused from now on.
-        self.epoch = self.manager.store().claim(self.id).await?;
+        // A new activation has a new epoch: what an older one still has under way is refused from now on.
+        let store = self.manager.store();
+        self.epoch = store.renew_claim(self.id, self.epoch).await?;
         let image = self.manager.image_of(&self.environment.spec, adapter);
         if !attach && !std::mem::take(&mut self.reusable) {
             // What an interrupted start or an engine that was given up left may still run: there is one runtime.

@@ -1,0 +1,167 @@
+//! What the engine does by itself, and what its children say.
+
+use astrabox_types::{ChildRunState, EventPayload, MessageKind, SessionState, TurnOrigin};
+
+use crate::server::Stage;
+use crate::told::{check, ended, ends, is_now, rests, said, states, texts, turns};
+
+#[tokio::test]
+async fn output_that_the_engine_starts_by_itself_is_a_turn_without_an_input() {
+    let mut stage = Stage::new().await;
+    let id = stage
+        .create("BACKGROUND: go the work is done\nSAY: it runs")
+        .await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    stage.world.release(id, "go").await;
+    stage
+        .until(id, "the report", said("the work is done"))
+        .await;
+    stage.until(id, "readiness", rests(2)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(ends(&events), ["completed", "completed"]);
+    let origins: Vec<_> = turns(&events)
+        .into_iter()
+        .map(|(_, origin, _)| origin)
+        .collect();
+    assert!(matches!(origins[0], TurnOrigin::Input { .. }));
+    assert_eq!(origins[1], TurnOrigin::Engine);
+    assert_eq!(
+        states(&events)[2..],
+        [
+            SessionState::Busy,
+            SessionState::BackgroundRunning,
+            SessionState::Busy,
+            SessionState::Ready
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_input_is_taken_while_work_goes_on_in_the_background() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("BACKGROUND: go later").await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    stage.send(id, "SAY: meanwhile").await;
+    stage.until(id, "the second end", ended(2)).await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    stage.world.release(id, "go").await;
+    stage.until(id, "readiness", rests(3)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(texts(&events), ["meanwhile", "later"]);
+}
+
+#[tokio::test]
+async fn background_work_is_known_after_a_restart_at_any_moment() {
+    for in_turn in [true, false] {
+        let mut stage = Stage::new().await;
+        let id = stage
+            .create("BACKGROUND: go later\nSAY: it runs\nHOLD: end")
+            .await;
+        stage.until(id, "the words", said("it runs")).await;
+        if in_turn {
+            stage.restart().await;
+        }
+        stage.world.release(id, "end").await;
+        stage
+            .until(
+                id,
+                "the background",
+                is_now(SessionState::BackgroundRunning),
+            )
+            .await;
+        stage.restart().await;
+        stage.world.release(id, "go").await;
+        stage.until(id, "readiness", rests(2)).await;
+        let events = stage.journal(id).await;
+        check(&events);
+        assert_eq!(texts(&events), ["it runs", "later"]);
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_ends_takes_its_background_work_along() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("BACKGROUND: never x").await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    stage.world.kill_engine(id).await;
+    stage
+        .until(id, "rest", is_now(SessionState::Hibernated))
+        .await;
+    stage.send(id, "SAY: on").await;
+    stage.until(id, "readiness", rests(2)).await;
+    check(&stage.journal(id).await);
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_with_a_question_and_background_work_open_ends_well() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("BACKGROUND: never x\nASK: decision way").await;
+    stage
+        .until(id, "the wait", is_now(SessionState::WaitingInput))
+        .await;
+    stage.interrupt(id).await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    check(&stage.journal(id).await);
+}
+
+#[tokio::test]
+async fn a_childs_output_carries_its_id_and_is_not_the_parents() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("CHILD: from below\nSAY: from above").await;
+    stage.until(id, "the end", ended(1)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(texts(&events), ["from above"]);
+    let mut runs = Vec::new();
+    let mut child_texts = Vec::new();
+    for event in &events {
+        match &event.payload {
+            EventPayload::ChildRunChanged { run } => runs.push((run.id.clone(), run.state)),
+            EventPayload::MessageCompleted {
+                kind: MessageKind::Text,
+                text,
+                ..
+            } if event.child_run.is_some() => child_texts.push((event.child_run.clone(), text)),
+            _ => {}
+        }
+    }
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0].1, ChildRunState::Running);
+    assert_eq!(runs[1], (runs[0].0.clone(), ChildRunState::Completed));
+    assert_eq!(
+        child_texts,
+        [(Some(runs[0].0.clone()), &"from below".to_owned())]
+    );
+}

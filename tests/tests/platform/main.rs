@@ -1,0 +1,21 @@
+//! The platform's rules, driven through its public face: real SQLite, a fake engine, sandboxes in memory.
+//!
+//! The server runs in a runtime of its own, so that a test can end it as a kill does: every task is dropped where it
+//! stands. Sandboxes and their programs live outside of it, as they do in a product.
+
+mod fault;
+mod host;
+mod server;
+mod told;
+mod world;
+
+mod background;
+mod crash;
+mod interactions;
+mod interrupts;
+mod lifecycle;
+mod output;
+mod owners;
+mod restart;
+mod turns;
+mod watching;

@@ -1,0 +1,107 @@
+//! Two servers over one store: one of them owns a session.
+
+use std::time::Duration;
+
+use astrabox_platform::PageRequest;
+use astrabox_types::{ContentPart, ErrorReason, JournalEvent, SessionId};
+
+use crate::fault::Faults;
+use crate::server::{Broken, PATIENCE, Server, Stage, caller};
+use crate::told::{check, rests, said, show, texts};
+
+#[tokio::test]
+async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: before\nHOLD: go\nSAY: after").await;
+    stage.until(id, "the words", said("before")).await;
+    // The second server takes over what runs.
+    let second = Server::start(&stage.world, Faults::none())
+        .await
+        .expect("it starts");
+    stage.world.release(id, "go").await;
+    stage.until(id, "the end", rests(1)).await;
+    assert_eq!(stage.world.boxes(id).await.len(), 1);
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(texts(&events), ["before", "after"]);
+    assert_eq!(stage.world.log.processes().len(), 1);
+    // Whoever is asked owns it from then on.
+    for (round, server) in [stage.server(), &second, stage.server()]
+        .into_iter()
+        .enumerate()
+    {
+        let sent = loop {
+            let sent = server.call(move |platform| async move {
+                let content = vec![ContentPart::text(format!("SAY: round {round}"))];
+                platform.send_input(&caller(), None, id, content).await
+            });
+            match sent.await {
+                Err(Broken::Refused(error)) if error.is_retryable() => {}
+                sent => break sent,
+            }
+        };
+        sent.expect("an owner takes it");
+        until_ends(server, id, round + 2).await;
+    }
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(texts(&events)[2..], ["round 0", "round 1", "round 2"]);
+    assert_eq!(stage.world.log.processes().len(), 1, "one runtime");
+    second.kill().await;
+}
+
+/// Reads the journal until so many turns have ended. A watch would make its server the owner.
+async fn until_ends(server: &Server, id: SessionId, count: usize) -> Vec<JournalEvent> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let listed = server.call(move |platform| async move {
+            let page = PageRequest {
+                size: 1000,
+                token: None,
+            };
+            platform.list_events(&caller(), id, 0, page).await
+        });
+        let events = listed.await.expect("the journal").items;
+        if rests(count)(&events).is_some() {
+            return events;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{}", show(&events));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stale_owner_that_is_asked_to_release_takes_over_in_order() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: one").await;
+    stage.until(id, "the end", rests(1)).await;
+    let second = Server::start(&stage.world, Faults::none())
+        .await
+        .expect("it starts");
+    let released = loop {
+        match stage.release_sandbox(id).await {
+            Err(error) if error.is_retryable() => {
+                assert_ne!(error.reason(), ErrorReason::SandboxCleanupUnconfirmed);
+            }
+            released => break released,
+        }
+    };
+    assert!(released.expect("it is released").is_some());
+    let sent = second.call(move |platform| async move {
+        let content = vec![ContentPart::text("RECALL")];
+        loop {
+            match platform
+                .send_input(&caller(), None, id, content.clone())
+                .await
+            {
+                Err(error) if error.is_retryable() => {}
+                sent => return sent,
+            }
+        }
+    });
+    sent.await.expect("the other server goes on");
+    let events = until_ends(&second, id, 2).await;
+    check(&events);
+    assert_eq!(texts(&events)[1], r#"you said: ["SAY: one"]"#);
+    assert_eq!(stage.world.boxes(id).await.len(), 1);
+}

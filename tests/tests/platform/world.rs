@@ -1,0 +1,281 @@
+//! What a restart of the server survives: the database, the sandboxes, the programs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use astrabox_conformance::doubles::{FixedModels, MemoryProvider, MemoryWorld, TokenIdentity};
+use astrabox_egress::EgressPolicy;
+use astrabox_platform::{Images, PlatformParts, PlatformSettings};
+use astrabox_registry::Registry;
+use astrabox_sandbox::{
+    BoxPath, CreateSpec, EgressGate, EgressListener, EgressWorkload, Result as SandboxResult,
+    SandboxInfo, SandboxProvider, Signal, SignalScope, WORKSPACE, Workload, WriteOptions,
+};
+use astrabox_store::{NativeFile, SessionCommit, Store};
+use astrabox_testkit::fake_engine;
+use astrabox_types::{
+    AssignmentId, PermissionLevel, ResourceLimits, SandboxId, SessionId, VolumeId,
+};
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+
+use crate::fault::{Faults, FaultyProvider, Log, Wire};
+use crate::host::programs;
+
+/// A host with a database and sandboxes.
+pub(crate) struct World {
+    dir: tempfile::TempDir,
+    pub(crate) provider: Arc<MemoryProvider>,
+    pub(crate) log: Log,
+    pub(crate) wire: Wire,
+    /// Whether nothing can be destroyed.
+    pub(crate) stuck: Arc<AtomicBool>,
+    pub(crate) settings: PlatformSettings,
+    programs: Handle,
+}
+
+pub(crate) const ROOT: &str = "root";
+
+impl World {
+    /// A world with these settings; call it in the runtime that outlives the servers.
+    pub(crate) fn with(settings: PlatformSettings) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("image")).expect("the image's directory");
+        let memory = MemoryWorld::new();
+        let provider = MemoryProvider::new(&memory, ROOT, Arc::new(OpenGate), programs());
+        Self {
+            dir,
+            provider: Arc::new(provider),
+            log: Log::default(),
+            wire: Wire::new(),
+            stuck: Arc::default(),
+            settings,
+            programs: Handle::current(),
+        }
+    }
+
+    pub(crate) fn new() -> Self {
+        Self::with(settings())
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.dir.path().join("db")
+    }
+
+    /// Where the image is; the image is built when it is a directory.
+    pub(crate) fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// What a server of this world is put together from.
+    pub(crate) async fn parts(&self, faults: &Faults) -> PlatformParts {
+        let store = Store::open(&self.database())
+            .await
+            .expect("the store opens");
+        let provider: Arc<dyn SandboxProvider> = Arc::new(FaultyProvider {
+            inner: Arc::clone(&self.provider),
+            faults: faults.clone(),
+            log: self.log.clone(),
+            wire: self.wire.clone(),
+            stuck: Arc::clone(&self.stuck),
+            programs: self.programs.clone(),
+        });
+        let models = FixedModels {
+            base_url: Some("https://model.example/v1".to_owned()),
+            ..FixedModels::default()
+        };
+        let identity = TokenIdentity {
+            token: "open sesame".to_owned(),
+        };
+        PlatformParts {
+            engines: Registry::empty()
+                .with(fake_engine::registration())
+                .expect("one engine"),
+            sandboxes: BTreeMap::from([("memory", provider)]),
+            models: BTreeMap::from([("fixed", Arc::new(models) as Arc<_>)]),
+            secrets: None,
+            identity: Arc::new(identity),
+            images: Arc::new(OneImage(self.image())),
+            store: store.with_fault_point(faults.of_store()),
+            settings: self.settings.clone(),
+        }
+    }
+
+    /// The sandboxes of a session.
+    pub(crate) async fn boxes(&self, session: SessionId) -> Vec<SandboxInfo> {
+        let mut all = self.provider.list().await.expect("memory lists");
+        all.retain(|info| info.claim.session_id == session);
+        all
+    }
+
+    /// The inside of the one sandbox of a session.
+    pub(crate) async fn inside(&self, session: SessionId) -> (SandboxId, Arc<dyn Workload>) {
+        let boxes = self.boxes(session).await;
+        assert_eq!(boxes.len(), 1, "a session has one sandbox: {boxes:?}");
+        let sandbox = self.provider.connect(boxes[0].id).await;
+        (boxes[0].id, sandbox.expect("it is there").workload)
+    }
+
+    /// The session that had this sandbox, among those that are there.
+    pub(crate) async fn memory_session(&self, id: SandboxId) -> SessionId {
+        let claim = self.provider.claim_of(id).await.expect("memory answers");
+        claim.expect("the sandbox is there").session_id
+    }
+
+    /// Kills the engine's program of a session, as a person would.
+    pub(crate) async fn kill_engine(&self, session: SessionId) {
+        let (sandbox, workload) = self.inside(session).await;
+        let names = self.log.processes().into_iter();
+        let last = names
+            .filter(|(id, _)| *id == sandbox)
+            .map(|(_, name)| name)
+            .last();
+        let last = last.expect("a program was started");
+        let killed = workload.signal(&last, Signal::Kill, SignalScope::Sandbox);
+        killed.await.expect("memory kills");
+    }
+
+    /// Ends the sandbox of a session behind the server's back.
+    pub(crate) async fn destroy_box(&self, session: SessionId) {
+        let (sandbox, _) = self.inside(session).await;
+        self.provider
+            .destroy(sandbox)
+            .await
+            .expect("memory destroys");
+    }
+
+    async fn store(&self) -> Store {
+        Store::open(&self.database())
+            .await
+            .expect("the store opens")
+    }
+
+    /// Takes the session's volume away, as a move to another machine does.
+    pub(crate) async fn lose_volume(&self, session: SessionId) {
+        let store = self.store().await;
+        let row = store.session(session).await.expect("it is there");
+        let lost = self.provider.delete_volume(row.volume_id);
+        lost.await.expect("no sandbox has it");
+        store.close().await;
+    }
+
+    /// Takes the saved native state away, and gives it.
+    pub(crate) async fn lose_saved_state(&self, session: SessionId) -> Vec<NativeFile> {
+        let store = self.store().await;
+        let files = store.native_state(session).await.expect("it can be read");
+        store.close().await;
+        self.set_saved_state(session, Vec::new()).await;
+        files
+    }
+
+    pub(crate) async fn set_saved_state(&self, session: SessionId, files: Vec<NativeFile>) {
+        let store = self.store().await;
+        let epoch = store.session(session).await.expect("it is there").epoch;
+        let commit = SessionCommit {
+            epoch,
+            native_state: Some(files),
+            ..SessionCommit::default()
+        };
+        store
+            .commit(session, commit)
+            .await
+            .expect("the epoch is right");
+        store.close().await;
+    }
+
+    /// How much of what was said in a session is in the database.
+    pub(crate) async fn words_left(&self, session: SessionId) -> usize {
+        let store = self.store().await;
+        let events = store.events(session, 0, 1000).await.expect("read");
+        let interactions = store.interactions(session, true).await.expect("read");
+        let inputs = store.open_inputs(session).await.expect("read");
+        let state = store.native_state(session).await.expect("read");
+        store.close().await;
+        events.len() + interactions.len() + inputs.len() + state.len()
+    }
+
+    /// Makes a sandbox that no session knows of.
+    pub(crate) async fn make_orphan(&self) -> SandboxId {
+        let spec = CreateSpec {
+            sandbox_id: SandboxId::new(),
+            session_id: SessionId::new(),
+            assignment_id: AssignmentId::new("assignment-orphan").expect("plain"),
+            volume_id: VolumeId::new(),
+            image: None,
+            limits: ResourceLimits::default(),
+            permission_level: PermissionLevel::Default,
+            egress: EgressPolicy::default(),
+            labels: BTreeMap::new(),
+        };
+        self.provider
+            .create_sandbox(spec)
+            .await
+            .expect("memory makes it")
+            .id
+    }
+
+    /// Lets what waits for this name go on.
+    pub(crate) async fn release(&self, session: SessionId, name: &str) {
+        let (_, workload) = self.inside(session).await;
+        let path = BoxPath::new(format!("{WORKSPACE}/{name}")).expect("a plain name");
+        let written = workload.write_file(&path, "go".into(), WriteOptions::default());
+        written.await.expect("memory takes files");
+    }
+}
+
+/// Settings with which a test that goes wrong ends soon, and one that goes well meets no watchdog.
+pub(crate) fn settings() -> PlatformSettings {
+    PlatformSettings {
+        default_sandbox: "memory".to_owned(),
+        default_model: "fixed".to_owned(),
+        start_timeout: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(600),
+        interrupt_timeout: Duration::from_millis(300),
+        idle_timeout: Duration::from_secs(600),
+        interaction_timeout: Duration::from_secs(600),
+        max_queued_inputs: 10,
+        ..PlatformSettings::default()
+    }
+}
+
+struct OneImage(PathBuf);
+
+impl Images for OneImage {
+    fn name_for(&self, engine: &'static str) -> String {
+        format!("{engine}:1")
+    }
+
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        (name == "fake:1" && self.0.is_dir()).then(|| self.0.clone())
+    }
+
+    fn build_command(&self, engine: &'static str) -> String {
+        format!("build {engine}")
+    }
+}
+
+/// A gate for sandboxes that reach nothing anyway.
+struct OpenGate;
+
+#[async_trait]
+impl EgressGate for OpenGate {
+    async fn open(
+        &self,
+        _: EgressWorkload,
+        _: EgressPolicy,
+        _: EgressListener,
+    ) -> SandboxResult<()> {
+        Ok(())
+    }
+
+    async fn update(&self, _: SandboxId, _: EgressPolicy) -> SandboxResult<()> {
+        Ok(())
+    }
+
+    async fn close(&self, _: SandboxId) -> SandboxResult<()> {
+        Ok(())
+    }
+}
