@@ -121,7 +121,7 @@ async fn shutdown_answers_tells_readers_the_end_and_leaves_nothing() {
     let Some(AttachEvent::Exited(exit)) = events.last() else {
         panic!("{events:?}")
     };
-    assert_eq!((exit.reason, exit.stdout_end), (ExitReason::Killed, 6));
+    assert_eq!((exit.reason, exit.stdout_end), (ExitReason::BoxDied, 6));
     wait_ended(&[sandbox.started.process.pid]);
     let left: Vec<_> = std::fs::read_dir(&sandbox.spec.run_dir)
         .unwrap()
@@ -135,6 +135,24 @@ async fn shutdown_answers_tells_readers_the_end_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn cleaning_can_be_repeated_whatever_is_left() {
+    let sandbox = Box::new().await;
+    family(&sandbox).await;
+    sandbox.kill_runner();
+    for missing in [
+        None,
+        Some(&sandbox.spec.run_dir),
+        Some(&sandbox.spec.state_dir),
+    ] {
+        if let Some(directory) = missing {
+            std::fs::remove_dir_all(directory).unwrap();
+        }
+        let cleaned = sandbox.clean();
+        assert!(matches!(cleaned, Report::Ok(_)), "{cleaned:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_terminated_runner_destroys_its_box_in_order() {
     let sandbox = Box::new().await;
     let processes = family(&sandbox).await;
@@ -143,7 +161,7 @@ async fn a_terminated_runner_destroys_its_box_in_order() {
     wait_ended(&[sandbox.started.process.pid]);
     assert!(processes.iter().all(|pid| is_gone(*pid)));
     let record = &sandbox.state.read_processes().unwrap()[0];
-    assert_eq!(record.exit.as_ref().unwrap().reason, ExitReason::Killed);
+    assert_eq!(record.exit.as_ref().unwrap().reason, ExitReason::BoxDied);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use astrabox_runner_core::protocol::{
-    BoxState, Enforcement, ExitReason, RunnerErrorKind, SpawnCommand,
+    BoxState, Enforcement, ExitReason, RunnerErrorKind, SignalTarget, SpawnCommand,
 };
 
 use crate::support::{Box, shell, until};

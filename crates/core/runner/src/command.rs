@@ -71,10 +71,12 @@ fn print(line: &[u8]) -> ExitCode {
 fn clean(path: &Path) -> Report<Cleaned> {
     let cleaned = || {
         let spec = LaunchSpec::read(path).map_err(|error| unusable(&error))?;
-        let records =
-            Records::take(StateDir::new(&spec.state_dir)).map_err(|error| state(&error))?;
-        // Held to the end, so that no runner starts meanwhile.
-        let _records = records.ok_or_else(busy)?;
+        // Held to the end, so that no runner starts meanwhile. Without its directory none could.
+        let _records = match Records::take(StateDir::new(&spec.state_dir)) {
+            Ok(records) => Some(records.ok_or_else(busy)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(state(&error)),
+        };
         destroy_leftovers(&box_spec(&spec)).map_err(|error| isolation_failure(&error))?;
         for socket in [spec.runner_socket(), spec.egress_socket()] {
             serve::remove_socket(&socket).map_err(|error| state(&error))?;

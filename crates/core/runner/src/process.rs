@@ -248,7 +248,7 @@ impl Process {
             stdin.abandon();
         }
         inner.exit = Some(ExitInfo {
-            reason: inner.exit_reason(end, oom_kills),
+            reason: inner.exit_reason(end, oom_kills, forks_refused),
             status: end.status,
             at_ms: now_ms(),
             stdout_end: inner.stdout.seal(),
@@ -445,7 +445,7 @@ impl Inner {
     }
 
     /// Why it ended: what the runner did comes first, then what was asked for, then what the kernel did.
-    fn exit_reason(&self, end: End, oom_kills: u64) -> ExitReason {
+    fn exit_reason(&self, end: End, oom_kills: u64, forks_refused: u64) -> ExitReason {
         if let Some(cause) = self.cause {
             return cause;
         }
@@ -457,6 +457,8 @@ impl Inner {
             Some(ExitStatus::Signal(signal)) if asked(signal) => ExitReason::Killed,
             _ if end.memory_limit => ExitReason::MemoryLimit,
             Some(ExitStatus::Code(SHELL_SIGKILL)) if oom_kills > 0 => ExitReason::MemoryLimit,
+            // What cannot make the processes that it needs gives up.
+            Some(ExitStatus::Code(code)) if code != 0 && forks_refused > 0 => ExitReason::PidsLimit,
             Some(_) => ExitReason::Exited,
             None => end.otherwise,
         }

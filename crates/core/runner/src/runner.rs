@@ -263,7 +263,12 @@ impl Runner {
     }
 
     fn end(&self, process: &Process, end: End) {
-        process.set_ended(end, self.sandbox.counters());
+        let mut counters = self.sandbox.counters();
+        let failed = matches!(end.status, Some(ExitStatus::Code(code)) if code != 0);
+        if failed && self.sandbox.is_crowded(self.spec.limits.pids) {
+            counters.forks_refused += 1;
+        }
+        process.set_ended(end, counters);
         self.write_down(process);
     }
 
@@ -308,15 +313,12 @@ impl Runner {
             return Ok(());
         };
         self.log.line("destroying the box");
-        for process in self.processes() {
-            process.set_cause(ExitReason::Killed);
-        }
         let destroyed = isolated.destroy().or_else(|error| {
             self.log
                 .line(format_args!("first attempt: {}", with_source(&error)));
             destroy_leftovers(&self.box_spec)
         });
-        self.end_all(ExitReason::Killed);
+        self.end_all(ExitReason::BoxDied);
         self.tasks.close();
         if tokio::time::timeout(DRAIN, self.tasks.wait())
             .await

@@ -146,6 +146,19 @@ impl Sandbox {
         }
     }
 
+    /// Whether, where nobody counts refused forks, a process that has just ended left the box full: then it was
+    /// refused one more, or would have been.
+    pub(crate) fn is_crowded(&self, limit: u32) -> bool {
+        let mut state = self.lock();
+        match &mut state.isolated {
+            Some(isolated) if self.posture.cgroup_version == 0 => {
+                let left = isolated.stats().pids.unwrap_or(0);
+                left + 1 >= u64::from(limit)
+            }
+            _ => false,
+        }
+    }
+
     /// Looks at the soft limits.
     pub(crate) fn breach(&self) -> Option<LimitBreach> {
         if *self.frozen.borrow() {

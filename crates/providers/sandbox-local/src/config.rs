@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use astrabox_sandbox::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 /// The settings of the local provider.
@@ -23,6 +24,33 @@ pub(crate) struct LocalConfig {
 
 /// Twice the line cap of the engines' driver (16 MiB) and room for what follows.
 const SPOOL_BYTES: u64 = 64 << 20;
+/// Less would make every program wait for its reader.
+const LEAST_SPOOL: u64 = 1 << 20;
+
+/// Host user ids below this belong to people and services.
+const LOWEST_UID: u32 = 65_536;
+
+impl LocalConfig {
+    /// Refuses settings with which no sandbox could be made.
+    pub(crate) fn check(&self) -> Result<()> {
+        let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, "configure", text));
+        if self.base.as_ref().is_some_and(|base| !base.is_absolute()) {
+            return invalid("`sandbox.local.base` must be an absolute path");
+        }
+        if self.first_uid < LOWEST_UID || self.first_uid.checked_add(self.uids).is_none() {
+            return invalid(
+                "`sandbox.local.first_uid` must be at least 65536 and leave room for all",
+            );
+        }
+        if self.uids == 0 {
+            return invalid("`sandbox.local.uids` must not be 0");
+        }
+        if self.spool_bytes < LEAST_SPOOL {
+            return invalid("`sandbox.local.spool_bytes` must be at least 1 MiB");
+        }
+        Ok(())
+    }
+}
 
 impl Default for LocalConfig {
     fn default() -> Self {

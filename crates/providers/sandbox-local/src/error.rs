@@ -51,5 +51,16 @@ pub(crate) fn runner(operation: &'static str, error: RunnerError) -> Error {
         // A kind of a newer protocol is no better known than these.
         _ => ErrorKind::Internal,
     };
-    Error::new(kind, operation, error.to_string()).with_source(error)
+    Error::new(kind, operation, error.context())
+        .with_retryable(error.is_retryable())
+        .with_source(error)
+}
+
+/// A call on a sandbox that is gone.
+pub(crate) fn gone(operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        operation,
+        "no sandbox of this id runs here",
+    )
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use astrabox_runner_protocol::launch::{Cleaned, MAX_REPORT_BYTES, Report, Started, Volume};
+use astrabox_runner_protocol::launch::{
+    Cleaned, HostReport, MAX_REPORT_BYTES, Report, Started, Volume,
+};
 use astrabox_sandbox::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncReadExt as _;
@@ -53,6 +55,26 @@ impl RunnerProgram {
         }
     }
 
+    /// What this host can do.
+    ///
+    /// # Errors
+    /// `Refused` when it cannot have sandboxes at all, with what to do about it.
+    pub(crate) async fn probe(&self) -> Result<HostReport> {
+        let report: HostReport = self.ask("configure", &[OsStr::new("probe")]).await?;
+        let lacking = report
+            .checks
+            .iter()
+            .find(|check| check.required && !check.ok);
+        match lacking {
+            None => Ok(report),
+            Some(check) => Err(Error::new(
+                ErrorKind::Refused,
+                "configure",
+                format!("this host: {}: {}", check.detail, check.remedy),
+            )),
+        }
+    }
+
     /// Starts a runner for this spec and waits until it serves.
     pub(crate) async fn run(&self, spec: &Path) -> Result<Started> {
         self.ask("create", &[OsStr::new("run"), spec.as_os_str()])
@@ -60,9 +82,9 @@ impl RunnerProgram {
     }
 
     /// Removes what a dead runner left.
-    pub(crate) async fn clean(&self, spec: &Path) -> Result<()> {
+    pub(crate) async fn clean(&self, operation: &'static str, spec: &Path) -> Result<()> {
         let Cleaned {} = self
-            .ask("destroy", &[OsStr::new("clean"), spec.as_os_str()])
+            .ask(operation, &[OsStr::new("clean"), spec.as_os_str()])
             .await?;
         Ok(())
     }
@@ -90,43 +112,48 @@ impl RunnerProgram {
         operation: &'static str,
         arguments: &[&OsStr],
     ) -> Result<T> {
-        let asked = async {
-            let mut child = Command::new(&self.0)
-                .args(arguments)
-                .env_clear()
-                .current_dir("/")
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::null())
-                .spawn()
-                .map_err(|error| host(operation, "starting the runner program", error))?;
-            let mut line = Vec::new();
-            if let Some(output) = child.stdout.take() {
-                let read = output.take(MAX_REPORT_BYTES).read_to_end(&mut line).await;
-                read.map_err(|error| host(operation, "the runner program's answer", error))?;
-            }
-            // The program that was started detaches the runner and ends, so this reaps it.
-            let status = child
-                .wait()
-                .await
-                .map_err(|error| host(operation, "the runner program", error))?;
-            match serde_json::from_slice::<Report<T>>(&line) {
-                Ok(Report::Ok(value)) => Ok(value),
-                Ok(Report::Failed(reason)) => Err(failure(operation, reason)),
-                Err(error) => {
-                    let text = format!("the runner program gave no answer ({status})");
-                    Err(Error::new(ErrorKind::Internal, operation, text).with_source(error))
-                }
-            }
-        };
-        tokio::time::timeout(WITHIN, asked)
+        match tokio::time::timeout(WITHIN, self.run_to_answer(operation, arguments)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(
+                ErrorKind::DeadlineExceeded,
+                operation,
+                "the runner program did not answer",
+            )),
+        }
+    }
+
+    async fn run_to_answer<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        arguments: &[&OsStr],
+    ) -> Result<T> {
+        // Nothing of the server's environment goes with it: there may be secrets in it.
+        let mut child = Command::new(&self.0)
+            .args(arguments)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| host(operation, "starting the runner program", error))?;
+        let mut line = Vec::new();
+        if let Some(output) = child.stdout.take() {
+            let read = output.take(MAX_REPORT_BYTES).read_to_end(&mut line).await;
+            read.map_err(|error| host(operation, "the runner program's answer", error))?;
+        }
+        // The program that was started detaches the runner and ends, so this reaps it.
+        let status = child
+            .wait()
             .await
-            .unwrap_or_else(|_| {
-                Err(Error::new(
-                    ErrorKind::DeadlineExceeded,
-                    operation,
-                    "the runner program did not answer",
-                ))
-            })
+            .map_err(|error| host(operation, "the runner program", error))?;
+        match serde_json::from_slice::<Report<T>>(&line) {
+            Ok(Report::Ok(value)) => Ok(value),
+            Ok(Report::Failed(reason)) => Err(failure(operation, reason)),
+            Err(error) => {
+                let text = format!("the runner program gave no answer ({status})");
+                Err(Error::new(ErrorKind::Internal, operation, text).with_source(error))
+            }
+        }
     }
 }

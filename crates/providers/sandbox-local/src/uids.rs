@@ -1,7 +1,9 @@
 //! A host user id of its own for each living sandbox, claimed for the whole host.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -30,8 +32,8 @@ impl Uids {
         }
     }
 
-    /// Claims an id for the sandbox whose record is at `owner`. A claim holds as long as that record exists, so one
-    /// whose server was removed from the disk is free again.
+    /// Claims an id for the sandbox whose record is at `owner`. A claim holds as long as that record exists or a
+    /// process of this host has the id, so one whose server was removed from the disk becomes free again.
     pub(crate) fn claim(&self, owner: &Path) -> Result<u32> {
         self.claimed(owner)
             .map_err(|error| host("create", "claiming a user id", error))?
@@ -48,7 +50,7 @@ impl Uids {
         let _lock = self.lock()?;
         for uid in self.first..self.first.saturating_add(self.count) {
             let path = self.place.join(uid.to_string());
-            if is_free(&path)? {
+            if is_free(&path, uid)? {
                 let mut file = OpenOptions::new()
                     .write(true)
                     .create(true)
@@ -92,19 +94,33 @@ impl Uids {
     }
 }
 
-fn is_free(path: &Path) -> io::Result<bool> {
-    let mut owner = Vec::new();
-    match File::open(path) {
-        Ok(mut file) => {
-            file.read_to_end(&mut owner)?;
-            let owner = PathBuf::from(std::ffi::OsString::from(
-                String::from_utf8_lossy(&owner).into_owned(),
-            ));
-            Ok(!owner.try_exists()?)
+fn is_free(path: &Path, uid: u32) -> io::Result<bool> {
+    match fs::read(path) {
+        Ok(owner) => {
+            Ok(!PathBuf::from(OsString::from_vec(owner)).try_exists()? && !has_process(uid)?)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a process of this host runs as this user.
+fn has_process(uid: u32) -> io::Result<bool> {
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        if !entry.file_name().as_bytes().iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        // Processes come and go meanwhile. The owner of the entry would not do: that of a process that hides its
+        // memory is root (proc(5)).
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let mut ids = line.unwrap_or_default().split_whitespace();
+        if ids.any(|id| id.parse() == Ok(uid)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -151,5 +167,12 @@ mod tests {
         let other = folder.path().join("two");
         fs::write(&other, "").expect("a record");
         assert_eq!(uids.claim(&other).expect("it is free again"), uid);
+    }
+
+    #[test]
+    fn an_id_that_a_process_has_is_not_free() {
+        let own = rustix::process::getuid().as_raw();
+        assert!(has_process(own).expect("the host has processes"));
+        assert!(!has_process(1_999_999_999).expect("the host has processes"));
     }
 }

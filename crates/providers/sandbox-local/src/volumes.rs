@@ -1,16 +1,18 @@
 //! Sessions' volumes: what `/workspace` and `/home/agent` are on the host's disk.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use astrabox_runner_protocol::launch::Volume;
 use astrabox_sandbox::{Error, ErrorKind, Result};
 use astrabox_types::{SandboxId, VolumeId};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::host;
-use crate::folder::private_dirs;
+use crate::folder::{private_dirs, remove_file, remove_tree, replace};
 use crate::launch::RunnerProgram;
 
 /// The volumes of one sandbox root.
@@ -38,6 +40,11 @@ impl Volumes {
         self.place.join(id.to_string())
     }
 
+    /// The sandbox that the volume is in, or was in last.
+    pub(crate) fn holder(&self, id: VolumeId) -> Result<Option<SandboxId>> {
+        holder(&self.folder(id)).map_err(|error| host("create", "the volume", error))
+    }
+
     /// The volume, made when it does not exist, for this sandbox alone (SB7).
     pub(crate) async fn take(
         &self,
@@ -45,70 +52,86 @@ impl Volumes {
         id: VolumeId,
         bytes: u64,
         sandbox: SandboxId,
-        lives: impl Fn(SandboxId) -> bool,
+        may_live: impl Fn(SandboxId) -> bool,
     ) -> Result<Volume> {
         let folder = self.folder(id);
         let io = |error| host("create", "the volume", error);
         private_dirs(&folder).map_err(io)?;
         private_dirs(&self.cache).map_err(io)?;
-        if let Some(holder) = holder(&folder).map_err(io)?
-            && holder != sandbox
-            && lives(holder)
-        {
-            return Err(Error::new(
-                ErrorKind::WrongState,
-                "create",
-                "the volume is in another sandbox now",
-            ));
+        let _hold = hold("create", &folder)?;
+        let other = holder(&folder).map_err(io)?;
+        if other.is_some_and(|holder| holder != sandbox && may_live(holder)) {
+            return Err(in_use("create"));
         }
-        fs::write(folder.join("holder"), sandbox.to_string()).map_err(io)?;
+        replace(&folder.join("holder"), sandbox.to_string().as_bytes()).map_err(io)?;
         if let Some(record) = read(&folder)? {
             return Ok(record.volume);
         }
         let inside = folder.join("content");
         // What an interrupted making left is made again.
-        match fs::remove_dir_all(&inside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-            _ => private_dirs(&inside).map_err(io)?,
-        }
+        remove_tree(&inside)
+            .and_then(|()| private_dirs(&inside))
+            .map_err(io)?;
         let volume = program.prepare_volume(&self.cache, &inside, bytes).await?;
         let record = VolumeRecord {
             volume: volume.clone(),
             bytes,
         };
         let text = serde_json::to_vec(&record).map_err(|error| io(error.into()))?;
-        fs::write(folder.join("volume.json.new"), text).map_err(io)?;
-        fs::rename(folder.join("volume.json.new"), folder.join("volume.json")).map_err(io)?;
+        replace(&folder.join("volume.json"), &text).map_err(io)?;
         Ok(volume)
     }
 
     /// The volume is in no sandbox any more.
     pub(crate) fn release(&self, id: VolumeId, sandbox: SandboxId) -> Result<()> {
         let folder = self.folder(id);
-        let released = || -> io::Result<()> {
-            if holder(&folder)? == Some(sandbox) {
-                fs::remove_file(folder.join("holder"))?;
-            }
-            Ok(())
+        let released = match holder(&folder) {
+            Ok(Some(holder)) if holder == sandbox => remove_file(&folder.join("holder")),
+            other => other.map(drop),
         };
-        released().map_err(|error| host("destroy", "the volume", error))
+        released.map_err(|error| host("destroy", "the volume", error))
     }
 
     /// Removes a volume that is in no sandbox.
-    pub(crate) fn delete(&self, id: VolumeId, lives: impl Fn(SandboxId) -> bool) -> Result<()> {
+    pub(crate) fn delete(&self, id: VolumeId, may_live: impl Fn(SandboxId) -> bool) -> Result<()> {
         let folder = self.folder(id);
         let io = |error| host("delete volume", "the volume", error);
-        if holder(&folder).map_err(io)?.is_some_and(lives) {
-            return Err(Error::new(
-                ErrorKind::WrongState,
-                "delete volume",
-                "the volume is in a sandbox; destroy it first",
-            ));
+        if !folder.try_exists().map_err(io)? {
+            return Ok(());
         }
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(error)),
-            _ => Ok(()),
+        let _hold = hold("delete volume", &folder)?;
+        if holder(&folder).map_err(io)?.is_some_and(may_live) {
+            return Err(in_use("delete volume"));
         }
+        // The record first: half a volume must not be taken for a whole one.
+        remove_file(&folder.join("volume.json"))
+            .and_then(|()| remove_tree(&folder))
+            .map_err(io)
+    }
+}
+
+fn in_use(operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::WrongState,
+        operation,
+        "the volume is in another sandbox; destroy that one first",
+    )
+}
+
+/// Takes hold of a volume, to give it to a sandbox or to remove it; two at once would both find it free.
+fn hold(operation: &'static str, folder: &Path) -> Result<File> {
+    let io = |error| host(operation, "the volume", error);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(folder.join("hold"))
+        .map_err(io)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(operation).with_retryable(true)),
+        Err(error) => Err(io(error.into())),
     }
 }
 

@@ -6,9 +6,9 @@ use astrabox_runner_protocol::{
     WriteFileOptions,
 };
 use astrabox_sandbox::{
-    BoxPath, Error, ErrorKind, ExitReason, ExitStatus, FileInfo, FileKind, Output, OutputEvent,
-    OutputStream, ProcessName, ProcessStatus, Result, Signal, SignalScope, SpawnSpec, Stdio,
-    Workload, WriteOptions,
+    BoxPath, ExitReason, ExitStatus, FileInfo, FileKind, Output, OutputEvent, OutputStream,
+    ProcessName, ProcessStatus, Result, Signal, SignalScope, SpawnSpec, Stdio, Workload,
+    WriteOptions,
 };
 use astrabox_types::Timestamp;
 use async_trait::async_trait;
@@ -256,13 +256,4 @@ fn file(info: runner::FileInfo) -> FileInfo {
         size: info.size,
         modified_at: Timestamp::from_millisecond(info.modified_ms).unwrap_or_default(),
     }
-}
-
-/// A call on a sandbox that is gone.
-pub(crate) fn gone(operation: &'static str) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        operation,
-        "no sandbox of this id runs here",
-    )
 }

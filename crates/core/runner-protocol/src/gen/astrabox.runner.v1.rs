@@ -680,12 +680,13 @@ pub enum ExitReason {
     Exited = 1,
     /// The box's memory limit: by the kernel where the limit is hard, by the runner where it is soft.
     MemoryLimit = 2,
+    /// The box's limit of processes: it failed after a fork was refused to the box.
     PidsLimit = 3,
     DiskLimit = 4,
     WallTime = 5,
     /// By a `Signal` call.
     Killed = 6,
-    /// The box ended under it: its first process died.
+    /// The box ended under it, by itself or because it was destroyed.
     BoxDied = 7,
     /// The runner that held it ended, and the box with it.
     RunnerRestarted = 8,

@@ -197,63 +197,55 @@ async fn the_end_comes_after_all_output_even_if_a_descendant_keeps_the_pipe() {
 
 #[test]
 fn the_reason_is_what_ended_it() {
-    use ExitReason::{BoxDied, Exited, Killed, MemoryLimit, WallTime};
+    use ExitReason::{BoxDied, Exited, Killed, MemoryLimit, PidsLimit, WallTime};
     use ExitStatus::{Code, Signal};
     type Prepare = fn(&Process);
     let nothing: Prepare = |_| {};
-    let cases: [(Prepare, Option<ExitStatus>, bool, u64, ExitReason); 12] = [
-        (nothing, Some(Code(0)), false, 0, Exited),
-        (nothing, Some(Signal(9)), false, 0, Exited),
+    let term: Prepare = |process| process.note_signal(15);
+    let wall: Prepare = |process| process.set_cause(WallTime);
+    // Prepared how, the status, ended for memory, kills for memory, forks refused.
+    type Case = (Prepare, Option<ExitStatus>, bool, u64, u64, ExitReason);
+    let cases: [Case; 15] = [
+        (nothing, Some(Code(0)), false, 0, 0, Exited),
+        (nothing, Some(Code(0)), false, 0, 2, Exited),
+        (nothing, Some(Code(2)), false, 0, 2, PidsLimit),
+        (nothing, Some(Code(2)), false, 0, 0, Exited),
+        (nothing, Some(Signal(9)), false, 0, 0, Exited),
         // A child was killed for memory, and later somebody in the box killed the process.
-        (nothing, Some(Signal(9)), false, 1, Exited),
-        (nothing, Some(Signal(9)), true, 1, MemoryLimit),
-        (nothing, None, true, 1, MemoryLimit),
+        (nothing, Some(Signal(9)), false, 1, 0, Exited),
+        (nothing, Some(Signal(9)), true, 1, 0, MemoryLimit),
+        (nothing, None, true, 1, 0, MemoryLimit),
         // A shell whose child was killed.
-        (nothing, Some(Code(137)), false, 1, MemoryLimit),
-        (nothing, Some(Code(137)), false, 0, Exited),
-        (nothing, None, false, 0, BoxDied),
-        (
-            |process| process.note_signal(15),
-            Some(Signal(15)),
-            false,
-            0,
-            Killed,
-        ),
-        (
-            |process| process.note_signal(15),
-            Some(Code(0)),
-            false,
-            0,
-            Exited,
-        ),
-        (|process| process.note_signal(9), None, false, 0, BoxDied),
-        (
-            |process| process.set_cause(WallTime),
-            Some(Signal(9)),
-            true,
-            1,
-            WallTime,
-        ),
+        (nothing, Some(Code(137)), false, 1, 0, MemoryLimit),
+        (nothing, Some(Code(137)), false, 0, 0, Exited),
+        (nothing, None, false, 0, 0, BoxDied),
+        (term, Some(Signal(15)), false, 0, 0, Killed),
+        (term, Some(Code(0)), false, 0, 0, Exited),
+        (term, None, false, 0, 0, BoxDied),
+        (wall, Some(Signal(9)), true, 1, 0, WallTime),
     ];
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let _context = runtime.enter();
-    for (number, (prepare, status, memory_limit, kills, expected)) in cases.into_iter().enumerate()
-    {
+    for (number, case) in cases.into_iter().enumerate() {
+        let (prepare, status, memory_limit, oom_kills, forks_refused, expected) = case;
         let fixture = Fixture::new(1 << 20);
         prepare(&fixture.process);
         let counters = Counters {
-            oom_kills: kills,
-            forks_refused: 2,
+            oom_kills,
+            forks_refused,
         };
         fixture
             .process
             .set_ended(end(status, memory_limit), counters);
         let exit = fixture.process.info().exit.unwrap();
         assert_eq!(exit.reason, expected, "case {number}");
-        assert_eq!((exit.oom_kills, exit.forks_refused), (kills, 2));
+        assert_eq!(
+            (exit.oom_kills, exit.forks_refused),
+            (oom_kills, forks_refused)
+        );
         fixture
             .process
             .set_ended(end(Some(Code(9)), false), counters);
