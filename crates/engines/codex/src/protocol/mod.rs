@@ -198,8 +198,11 @@ impl CodexProtocol {
             _ => "deprecation_notice",
         };
         let text = fields.text("message").or_else(|| fields.text("summary"));
-        let native = Some(verbatim(params));
-        self.note(topic, text.unwrap_or_default(), native, effects);
+        let mut text = text.unwrap_or_default();
+        if let Some(details) = fields.text("details") {
+            text = format!("{text}: {details}");
+        }
+        self.note(topic, text, Some(verbatim(params)), effects);
     }
 
     /// Keeps something for people, under a key of its own.

@@ -409,21 +409,16 @@ impl CodexProtocol {
             return;
         }
         let fields = result.map(Fields::of).unwrap_or_default();
-        let turns = fields.list("data");
-        let found = turns.into_iter().map(Fields::of);
-        let found = found
+        let turns = fields.list("data").into_iter().map(Fields::of);
+        // A status without a time is no verdict: the turn may go on. After an error of the model the program rests
+        // a moment before it ends the turn, so this is no cause for alarm either.
+        let ended = turns
             .filter(|turn| turn.text("id").as_deref() == Some(id))
+            .filter(|turn| turn.text("status").as_deref() != Some("inProgress"))
             .find(|turn| turn.raw("completedAt").is_some());
-        match found {
-            Some(turn) if turn.text("status").as_deref() != Some("inProgress") => {
-                let ending = self.ending(&turn);
-                self.end_turn(ending, effects);
-            }
-            // A status without an end is no verdict: the turn may go on.
-            _ => {
-                let message = "the conversation rests, but its turn has no end";
-                self.note("idle_without_end", message, None, effects);
-            }
+        if let Some(turn) = ended {
+            let ending = self.ending(&turn);
+            self.end_turn(ending, effects);
         }
     }
 

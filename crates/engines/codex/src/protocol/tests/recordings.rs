@@ -1,4 +1,4 @@
-//! Replays what the real program wrote.
+//! Replays what the real program wrote. After new recordings `UPDATE_EXPECT=1 cargo test` writes the snapshots anew.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
