@@ -51,14 +51,11 @@ async fn activate(
         .map_err(|_| Stop::failed("`activate` does not come back"))
 }
 
-/// Binds a new conversation, which must fail in time; gives the error and the client.
-async fn cannot_bind(
-    bench: &EngineBench,
-    workload: &MemoryWorkload,
-) -> Result<(Error, Option<Box<dyn EngineClient>>), Stop> {
+/// Binds a new conversation, which must fail in time; gives the error.
+async fn cannot_bind(bench: &EngineBench, workload: &MemoryWorkload) -> Result<Error, Stop> {
     let client = match activate(bench, workload).await? {
         Ok(client) => client,
-        Err(error) => return Ok((error, None)),
+        Err(error) => return Ok(error),
     };
     let begun = Instant::now();
     let request = BindRequest {
@@ -77,21 +74,8 @@ async fn cannot_bind(
     );
     match bound {
         Ok(bound) => Err(Stop::failed(format!("it bound {:?}", bound.native_key))),
-        Err(error) => Ok((error, Some(client))),
+        Err(error) => Ok(error),
     }
-}
-
-/// After a failed bind and a close, nothing runs.
-async fn nothing_runs(workload: &MemoryWorkload, client: Option<Box<dyn EngineClient>>) -> Checked {
-    if let Some(client) = client {
-        let closing = client.close(Duration::from_secs(2));
-        let closed = tokio::time::timeout(Duration::from_secs(60), closing).await;
-        let closed = closed.map_err(|_| Stop::failed("`close` does not come back"))?;
-        closed.doing("close after a failed bind")?;
-    }
-    settled().await;
-    check_eq!(workload.running_processes(), [], "what still runs");
-    Ok(())
 }
 
 /// Lets processes that were signalled end.
@@ -101,13 +85,14 @@ async fn settled() {
 
 async fn the_program_is_started_as_the_sandbox_wants_it(bench: &EngineBench) -> Checked {
     let workload = MemoryWorkload::running(silent());
-    let (_, client) = cannot_bind(bench, &workload).await?;
+    let client = activate(bench, &workload).await?.doing("activate")?;
     let spawned = workload.spawned();
     check!(!spawned.is_empty(), "no program was started");
     for spec in &spawned {
         check_spawn(spec)?;
     }
-    nothing_runs(&workload, client).await
+    drop(client);
+    Ok(())
 }
 
 fn check_spawn(spec: &SpawnSpec) -> Checked {
@@ -184,7 +169,7 @@ async fn a_program_that_ends_is_not_a_conversation(bench: &EngineBench) -> Check
             io.eprint("cannot read the configuration\n");
             code
         }));
-        let (error, client) = cannot_bind(bench, &workload).await?;
+        let error = cannot_bind(bench, &workload).await?;
         let kinds = [ErrorKind::Exited, ErrorKind::StartFailed];
         check!(
             kinds.contains(&error.kind()),
@@ -194,7 +179,7 @@ async fn a_program_that_ends_is_not_a_conversation(bench: &EngineBench) -> Check
             error.to_string().contains("cannot read the configuration"),
             "the error does not tell what the program said at its end: {error}"
         );
-        nothing_runs(&workload, client).await?;
+        check_eq!(workload.running_processes(), [], "what runs");
     }
     Ok(())
 }
@@ -218,13 +203,13 @@ async fn a_program_that_talks_nonsense_is_not_a_conversation(bench: &EngineBench
         while io.read().await.is_some() {}
         0
     }));
-    let (error, client) = cannot_bind(bench, &workload).await?;
+    let error = cannot_bind(bench, &workload).await?;
     let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Protocol];
     check!(
         kinds.contains(&error.kind()),
         "it is {error}, expected {kinds:?}"
     );
-    nothing_runs(&workload, client).await
+    Ok(())
 }
 
 async fn a_program_that_floods_nonsense_is_not_a_conversation(bench: &EngineBench) -> Checked {
@@ -236,24 +221,24 @@ async fn a_program_that_floods_nonsense_is_not_a_conversation(bench: &EngineBenc
             io.eprint("and a warning\n");
         }
     }));
-    let (error, client) = cannot_bind(bench, &workload).await?;
+    let error = cannot_bind(bench, &workload).await?;
     let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Protocol];
     check!(
         kinds.contains(&error.kind()),
         "it is {error}, expected {kinds:?}"
     );
-    nothing_runs(&workload, client).await
+    Ok(())
 }
 
 async fn a_silent_program_is_not_waited_for_forever(bench: &EngineBench) -> Checked {
     let workload = MemoryWorkload::running(silent());
-    let (error, client) = cannot_bind(bench, &workload).await?;
+    let error = cannot_bind(bench, &workload).await?;
     check_eq!(
         error.kind(),
         ErrorKind::DeadlineExceeded,
         "the error ({error})"
     );
-    nothing_runs(&workload, client).await
+    Ok(())
 }
 
 async fn a_connection_lost_while_binding_is_detached(bench: &EngineBench) -> Checked {
@@ -313,8 +298,22 @@ async fn a_checkpoint_of_somebody_else_is_refused(bench: &EngineBench) -> Checke
 }
 
 async fn an_unbound_program_can_be_closed(bench: &EngineBench) -> Checked {
-    // It ignores the end of its input, so that it has to be ended.
-    let workload = MemoryWorkload::running(program(|_| std::future::pending()));
-    let client = activate(bench, &workload).await?.doing("activate")?;
-    nothing_runs(&workload, Some(client)).await
+    // One that ends with its input, and one that has to be ended.
+    for program in [silent(), program(|_| std::future::pending())] {
+        let workload = MemoryWorkload::running(program);
+        let client = activate(bench, &workload).await?.doing("activate")?;
+        let request = BindRequest {
+            expected: None,
+            within: Duration::from_secs(1),
+        };
+        let bound = client.bind_conversation(request).await;
+        check!(bound.is_err(), "a silent program was bound");
+        let closing = client.close(Duration::from_secs(2));
+        let closed = tokio::time::timeout(Duration::from_secs(60), closing).await;
+        let closed = closed.map_err(|_| Stop::failed("`close` does not come back"))?;
+        closed.doing("close after a failed bind")?;
+        settled().await;
+        check_eq!(workload.running_processes(), [], "what still runs");
+    }
+    Ok(())
 }

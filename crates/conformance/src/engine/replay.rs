@@ -144,7 +144,6 @@ async fn finish(session: &Session, id: InputId, word: &str) -> Checked {
         "how often the input was taken ({})",
         summary(&drive.told)
     );
-    check_eq!(terminals(&drive.told), 1, "how many ends the turn has");
     Ok(())
 }
 

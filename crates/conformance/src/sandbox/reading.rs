@@ -131,7 +131,7 @@ impl Reading {
             .ok_or_else(|| Stop::failed("the output ended without an exit"))
     }
 
-    /// Waits until nothing has come for so long; fails when output never stops within the usual patience.
+    /// Waits until nothing has come for so long; fails when output does not stop within ten times that.
     pub(super) async fn until_silent(&mut self, silence: Duration) -> Result<(), Stop> {
         let reading = async {
             loop {
@@ -141,7 +141,7 @@ impl Reading {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, reading).await {
+        match tokio::time::timeout(silence * 10, reading).await {
             Ok(done) => done,
             Err(_) => Err(Stop::failed("the output goes on")),
         }

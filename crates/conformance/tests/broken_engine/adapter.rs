@@ -25,7 +25,7 @@ static LOOKS: AtomicUsize = AtomicUsize::new(0);
 static LAST: Mutex<Option<Weak<dyn Workload>>> = Mutex::new(None);
 
 #[derive(Debug)]
-pub struct Broken<const F: usize>;
+pub(crate) struct Broken<const F: usize>;
 
 impl<const F: usize> Broken<F> {
     fn has(fault: Fault) -> bool {

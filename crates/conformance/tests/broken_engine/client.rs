@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::faults::Fault;
 use super::protocol::BrokenProtocol;
 
-pub struct BrokenClient<const F: usize> {
+pub(crate) struct BrokenClient<const F: usize> {
     inner: LineClient<BrokenProtocol<F>>,
     delivered: Mutex<Vec<InputId>>,
 }
 
 impl<const F: usize> BrokenClient<F> {
-    pub fn new(inner: LineClient<BrokenProtocol<F>>) -> Self {
+    pub(crate) fn new(inner: LineClient<BrokenProtocol<F>>) -> Self {
         Self {
             inner,
             delivered: Mutex::default(),
@@ -74,9 +74,12 @@ impl<const F: usize> EngineClient for BrokenClient<F> {
         let events = self.inner.turn_events();
         if Self::has(Fault::WritesEarly) {
             let early = events.then(move |step| async move {
-                let checkpoint = self.inner.checkpoint();
-                self.inner.committed(&checkpoint).await?;
-                step
+                let step = step?;
+                if step.commit && step.emissions.is_empty() {
+                    let checkpoint = self.inner.checkpoint();
+                    self.inner.committed(&checkpoint).await?;
+                }
+                Ok(step)
             });
             return early.boxed();
         }

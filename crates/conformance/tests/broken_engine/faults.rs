@@ -2,7 +2,7 @@
 
 /// One way in which an engine does not keep a clause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// EN1: a second conversation runs in the first one's box.
     SharesABox,
     /// EN2: capabilities are other ones at each look.

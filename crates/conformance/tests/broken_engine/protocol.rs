@@ -12,7 +12,7 @@ use super::faults::Fault;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BrokenProtocol<const F: usize> {
+pub(crate) struct BrokenProtocol<const F: usize> {
     inner: TalkProtocol,
     /// A line that is told later.
     held: Option<String>,

@@ -11,20 +11,20 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 
 /// What is changed.
-pub enum Change {
+pub(crate) enum Change {
     /// Programs get one more argument.
     AddArgument(String),
     /// Each piece of output is made UTF-8 by itself.
     DecodeOutput,
 }
 
-pub struct BrokenWorkload {
+pub(crate) struct BrokenWorkload {
     inner: Arc<dyn Workload>,
     change: Change,
 }
 
 impl BrokenWorkload {
-    pub fn new(inner: Arc<dyn Workload>, change: Change) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Workload>, change: Change) -> Self {
         Self { inner, change }
     }
 }

@@ -2,7 +2,7 @@
 
 /// One way in which a provider does not keep a clause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// SB1: no sandbox is found by its assignment.
     FindForgets,
     /// SB1: one of two is chosen.

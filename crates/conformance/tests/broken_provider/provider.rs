@@ -17,7 +17,7 @@ use super::faults::Fault;
 use super::workload::{BrokenWorkload, Links};
 
 /// The fixture of a provider with one fault.
-pub struct BrokenFixture {
+pub(crate) struct BrokenFixture {
     inner: MemoryFixture,
     fault: Fault,
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ impl Shared {
 
 impl BrokenFixture {
     /// A provider that is right but for this.
-    pub fn new(fault: Fault) -> Self {
+    pub(crate) fn new(fault: Fault) -> Self {
         Self {
             inner: MemoryFixture::new(),
             fault,
@@ -172,12 +172,11 @@ impl BrokenProvider {
     /// The remembered sandboxes that the right provider does not list.
     fn ghosts(&self, listed: &[SandboxInfo]) -> Vec<SandboxInfo> {
         let state = self.shared.state();
-        let ghosts = state.made.values().filter(|(info, _)| {
+        let ghosts = state.made.values().filter(|(info, owner)| {
             let destroyed = state.destroyed.contains(&info.id);
             let wanted = match self.fault {
-                Fault::GhostIsListed => destroyed,
-                Fault::FailedCreateStays => !destroyed,
-                _ => true,
+                Fault::GhostIsListed => destroyed && Arc::ptr_eq(owner, &self.inner),
+                _ => !destroyed,
             };
             wanted && listed.iter().all(|one| one.id != info.id)
         });
@@ -239,7 +238,7 @@ impl SandboxProvider for BrokenProvider {
                 })
                 .await;
         }
-        if self.fault != Fault::FailedCreateStays || failed {
+        if failed == (self.fault == Fault::FailedCreateStays) {
             self.remember(&spec);
         }
         let sandbox = created?;

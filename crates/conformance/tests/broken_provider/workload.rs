@@ -15,16 +15,16 @@ use futures::StreamExt as _;
 use super::faults::Fault;
 
 /// The links that programs made, path to target.
-pub type Links = Arc<Mutex<BTreeMap<String, String>>>;
+pub(crate) type Links = Arc<Mutex<BTreeMap<String, String>>>;
 
-pub struct BrokenWorkload {
+pub(crate) struct BrokenWorkload {
     inner: Arc<dyn Workload>,
     fault: Fault,
     links: Links,
 }
 
 impl BrokenWorkload {
-    pub fn new(inner: Arc<dyn Workload>, fault: Fault, links: Links) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Workload>, fault: Fault, links: Links) -> Self {
         Self {
             inner,
             fault,
