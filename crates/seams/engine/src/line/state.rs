@@ -119,7 +119,7 @@ impl<P: LineProtocol> Core<P> {
         core.stdin_offset = saved.stdin;
         // Whether these left before the crash is not known; the runner takes each offset once (EN7).
         core.held.commit = !saved.outbox.is_empty();
-        drop(saved.outbox);
+        core.outbox = saved.outbox;
         core.delivered = saved.delivered;
         core.refused = saved.refused;
         core.asked = core.consumed();
