@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use astrabox_config::{Block, Config, Host};
-use serde_json::json;
 use astrabox_server::{App, EgressMode, Registries, RunningApp};
+use serde_json::json;
 
 /// The adapters of this server. What is linked besides does not matter.
 ///
@@ -30,12 +30,18 @@ pub async fn start(folder: &Path, model: SocketAddr) -> Result<RunningApp> {
     let mut direct = Block::default();
     direct.set("base_url", format!("http://{name}"));
     config.model.providers.insert("direct".into(), direct);
-    config.egress.proxy.set("static_hosts", json!({ name: model.to_string() }));
+    config
+        .egress
+        .proxy
+        .set("static_hosts", json!({ name: model.to_string() }));
     if let Ok(runner) = std::env::var("ASTRABOX_RUNNER") {
         let mut local = Block::default();
         local.set("runner", runner);
         config.sandbox.providers.insert("local".into(), local);
     }
-    let app = App::builder(config).registries(registries()?).egress(EgressMode::Embedded).build()?;
+    let app = App::builder(config)
+        .registries(registries()?)
+        .egress(EgressMode::Embedded)
+        .build()?;
     Ok(app.spawn().await?)
 }
