@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     match arguments.get(1).map(String::as_str) {
         Some("driver") => return driver::main(&arguments[2..]),
         Some("probe") => return probe::main(&arguments[2..]),
-        Some("measure") => return measure::main(),
+        Some("measure") => return measure::main(&arguments[2..]),
         _ => {}
     }
     let tests = [
