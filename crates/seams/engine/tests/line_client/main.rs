@@ -15,7 +15,7 @@ use futures::StreamExt;
 
 use echo::Echo;
 use fake::{Fake, Lost};
-use platform::{Client, Platform, attach, bind, choose, input, is_durable, spawn};
+use platform::{Client, Platform, attach, bind, choose, input, is_durable, spawn, within};
 
 const WELL: Echo = Echo {
     key: "key",
@@ -27,7 +27,7 @@ fn echo(key: &'static str, deaf: u8) -> Fake {
 }
 
 async fn next(client: &Client) -> Step {
-    let step = client.turn_events().next().await;
+    let step = within(client.turn_events().next()).await;
     step.expect("the stream goes on").expect("it is connected")
 }
 

@@ -59,6 +59,12 @@ pub(crate) fn choose(choice: &str) -> InteractionAnswer {
     }
 }
 
+/// Waits for what must come soon.
+pub(crate) async fn within<T>(wait: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    waited.expect("it comes within half a minute")
+}
+
 /// Whether a step has something for the journal, or bytes that wait for a commit.
 pub(crate) fn is_durable(step: &Step) -> bool {
     step.commit
@@ -156,7 +162,7 @@ impl Platform {
                 delivered = Some(next.input_id);
                 client.deliver(next.clone()).await.expect("it queues");
             }
-            let Some(step) = client.turn_events().next().await else {
+            let Some(step) = within(client.turn_events().next()).await else {
                 panic!("the stream ended: {:#?}", self.journal);
             };
             self.take(&client, step.map_err(lost)?).await?;
