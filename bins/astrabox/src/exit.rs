@@ -31,7 +31,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// A failure with this exit code.
-    pub(crate) fn new(code: u8, message: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn with_code(code: u8, message: impl Into<String>) -> anyhow::Error {
         Self {
             code,
             message: message.into(),
@@ -41,7 +41,7 @@ impl Failure {
 
     /// A command line that cannot be meant.
     pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
-        Self::new(USAGE, message)
+        Self::with_code(USAGE, message)
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
             (client(Code::Unauthenticated, "UNAUTHENTICATED"), 5),
             (client(Code::Internal, "INTERNAL"), 1),
             (Failure::usage("x"), 2),
-            (Failure::new(TURN_FAILED, "x"), 6),
+            (Failure::with_code(TURN_FAILED, "x"), 6),
             (anyhow::anyhow!("x"), 1),
         ] {
             assert_eq!(code_of(&error), code, "{error:#}");

@@ -49,7 +49,7 @@ pub(crate) async fn run(global: &Global, command: Command) -> anyhow::Result<()>
             // Dropping the build ends its programs and leaves nothing behind.
             tokio::select! {
                 built = build(&store, &out, engine.as_deref()) => built,
-                _ = tokio::signal::ctrl_c() => Err(Failure::new(INTERRUPTED, "interrupted; nothing of the image was kept")),
+                _ = tokio::signal::ctrl_c() => Err(Failure::with_code(INTERRUPTED, "interrupted; nothing of the image was kept")),
             }
         }
         Command::List => {
@@ -82,7 +82,7 @@ async fn build(store: &ImageStore, out: &Out, wanted: Option<&str>) -> anyhow::R
     for kind in kinds {
         let Some(engine) = engines.get(kind) else {
             let known = engines.names().collect::<Vec<_>>().join(", ");
-            return Err(Failure::new(
+            return Err(Failure::with_code(
                 USAGE,
                 format!("no engine is called `{kind}`; there are: {known}"),
             ));

@@ -85,7 +85,7 @@ impl Follow {
                 }
                 item = self.watch.next() => {
                     let Some(item) = item? else {
-                        return Err(Failure::new(NOT_FOUND, "the session was deleted"));
+                        return Err(Failure::with_code(NOT_FOUND, "the session was deleted"));
                     };
                     if let Some(outcome) = self.seen(item, input_id, &mut turn).await? {
                         return Ok(outcome);
@@ -100,7 +100,7 @@ impl Follow {
 
     async fn interrupt(&mut self) -> anyhow::Result<()> {
         if self.interrupting {
-            return Err(Failure::new(INTERRUPTED, "left; the session goes on"));
+            return Err(Failure::with_code(INTERRUPTED, "left; the session goes on"));
         }
         self.interrupting = true;
         note("stopping the turn; Ctrl-C again leaves");
@@ -243,7 +243,7 @@ fn stuck(status: &v1::SessionStatus) -> anyhow::Result<()> {
     } else {
         format!(" ({})", status.reason)
     };
-    Err(Failure::new(
+    Err(Failure::with_code(
         REFUSED,
         format!("the session {remedy}{reason}"),
     ))

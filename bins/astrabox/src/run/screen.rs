@@ -160,9 +160,11 @@ impl Screen {
 
     fn line(&self, payload: &Payload) -> Option<String> {
         match payload {
-            Payload::ToolCall(call) => {
-                Some(format!("> {} {}", call.name, one_line(&call.input, LIMIT)))
-            }
+            Payload::ToolCall(call) => Some(format!(
+                "> {} {}",
+                call.name,
+                one_line(&tool_text(&call.input), LIMIT)
+            )),
             Payload::ToolResult(result) if result.is_error => Some(format!(
                 "! {} failed: {}",
                 result.name,
@@ -205,4 +207,13 @@ impl Screen {
             | Payload::Usage(_) => None,
         }
     }
+}
+
+/// What a tool call is about: its command where the input has one, else the whole input.
+fn tool_text(input: &str) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_str(input).ok();
+    let command = parsed
+        .as_ref()
+        .and_then(|input| input.get("command")?.as_str());
+    command.unwrap_or(input).to_owned()
 }

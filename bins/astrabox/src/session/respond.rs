@@ -86,7 +86,7 @@ async fn find(client: &Client, session: &str, id: Option<&str>) -> anyhow::Resul
             || "nothing waits for an answer".to_owned(),
             |id| format!("{id} is not of this session"),
         );
-        Failure::new(NOT_FOUND, what)
+        Failure::with_code(NOT_FOUND, what)
     })
 }
 
