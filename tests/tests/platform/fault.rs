@@ -1,6 +1,5 @@
 //! Points at which a server can be stopped, and a provider and workload that have them and write down what passes.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -107,24 +106,57 @@ impl Faults {
 
 /// What went through the workloads of a world, whoever the server was.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<BTreeMap<(SandboxId, ProcessName), Vec<u8>>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<Stdin>>>);
+
+/// What one process got on standard input.
+struct Stdin {
+    sandbox: SandboxId,
+    process: ProcessName,
+    bytes: Vec<u8>,
+}
 
 impl Log {
-    /// Every line that processes got on standard input, in order of sandbox and process.
-    pub(crate) fn stdin_lines(&self) -> Vec<String> {
-        let lines = |bytes: &Vec<u8>| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
+    /// Every line that each process got on standard input, in the order of their starts.
+    pub(crate) fn stdin_lines(&self) -> Vec<Vec<String>> {
+        let lines = |stdin: &Stdin| {
+            let text = String::from_utf8_lossy(&stdin.bytes).into_owned();
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         };
-        self.written().values().flat_map(lines).collect()
+        self.written().iter().map(lines).collect()
     }
 
-    /// How many processes were started.
+    /// The processes that were started.
     pub(crate) fn processes(&self) -> Vec<(SandboxId, ProcessName)> {
-        self.written().keys().cloned().collect()
+        let name = |stdin: &Stdin| (stdin.sandbox, stdin.process.clone());
+        self.written().iter().map(name).collect()
     }
 
-    fn written(&self) -> MutexGuard<'_, BTreeMap<(SandboxId, ProcessName), Vec<u8>>> {
+    fn started(&self, sandbox: SandboxId, process: ProcessName) {
+        let mut written = self.written();
+        let known = |stdin: &Stdin| stdin.sandbox == sandbox && stdin.process == process;
+        if !written.iter().any(known) {
+            written.push(Stdin {
+                sandbox,
+                process,
+                bytes: Vec::new(),
+            });
+        }
+    }
+
+    /// Writes down what is new, as the runner takes each offset once.
+    fn note(&self, sandbox: SandboxId, process: &ProcessName, offset: u64, bytes: &Bytes) {
+        let mut written = self.written();
+        let known = |stdin: &&mut Stdin| stdin.sandbox == sandbox && stdin.process == *process;
+        let stdin = written.iter_mut().find(known).expect("it was started");
+        let at = usize::try_from(offset).expect("it is small");
+        assert!(at <= stdin.bytes.len(), "a gap was accepted");
+        let again = (stdin.bytes.len() - at).min(bytes.len());
+        let known = &stdin.bytes[at..at + again];
+        assert_eq!(known, &bytes[..again], "other bytes at an offset");
+        stdin.bytes.extend_from_slice(&bytes[again..]);
+    }
+
+    fn written(&self) -> MutexGuard<'_, Vec<Stdin>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,28 +345,11 @@ struct FaultyWorkload {
     programs: Handle,
 }
 
-impl FaultyWorkload {
-    /// Writes down what is new, as the runner takes each offset once.
-    fn note(&self, process: &ProcessName, offset: u64, bytes: &Bytes) {
-        let mut written = self.log.written();
-        let whole = written.entry((self.id, process.clone())).or_default();
-        let at = usize::try_from(offset).expect("it is small");
-        assert!(at <= whole.len(), "a gap was accepted");
-        let known = (whole.len() - at).min(bytes.len());
-        assert_eq!(
-            whole[at..at + known],
-            bytes[..known],
-            "other bytes at an offset"
-        );
-        whole.extend_from_slice(&bytes[known..]);
-    }
-}
-
 #[async_trait]
 impl Workload for FaultyWorkload {
     async fn spawn(&self, spec: SpawnSpec) -> Result<ProcessStatus> {
         self.faults.pass("before spawn").await;
-        let key = (self.id, spec.name.clone());
+        let name = spec.name.clone();
         let inner = Arc::clone(&self.inner);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn_on(async move { inner.spawn(spec).await }, &self.programs);
@@ -342,7 +357,7 @@ impl Workload for FaultyWorkload {
         let spawned =
             joined.map_err(|error| Error::new(ErrorKind::Internal, "spawn", error.to_string()))?;
         if spawned.is_ok() {
-            self.log.written().entry(key).or_default();
+            self.log.started(self.id, name);
         }
         self.faults.pass("after spawn").await;
         spawned
@@ -365,7 +380,7 @@ impl Workload for FaultyWorkload {
         self.wire.check("write stdin")?;
         let written = self.inner.write_stdin(process, offset, bytes.clone()).await;
         if written.is_ok() {
-            self.note(process, offset, &bytes);
+            self.log.note(self.id, process, offset, &bytes);
         }
         self.faults.pass("after stdin").await;
         written

@@ -113,10 +113,15 @@ impl World {
 
     /// The inside of the one sandbox of a session.
     pub(crate) async fn inside(&self, session: SessionId) -> (SandboxId, Arc<dyn Workload>) {
+        self.try_inside(session).await.expect("it has a sandbox")
+    }
+
+    async fn try_inside(&self, session: SessionId) -> Option<(SandboxId, Arc<dyn Workload>)> {
         let boxes = self.boxes(session).await;
-        assert_eq!(boxes.len(), 1, "a session has one sandbox: {boxes:?}");
-        let sandbox = self.provider.connect(boxes[0].id).await;
-        (boxes[0].id, sandbox.expect("it is there").workload)
+        assert!(boxes.len() <= 1, "a session has one sandbox: {boxes:?}");
+        let id = boxes.first()?.id;
+        let sandbox = self.provider.connect(id).await.ok()?;
+        Some((id, sandbox.workload))
     }
 
     /// The session that had this sandbox, among those that are there.
@@ -127,24 +132,33 @@ impl World {
 
     /// Kills the engine's program of a session, as a person would.
     pub(crate) async fn kill_engine(&self, session: SessionId) {
-        let (sandbox, workload) = self.inside(session).await;
+        assert!(self.try_kill_engine(session).await, "it has a program");
+    }
+
+    pub(crate) async fn try_kill_engine(&self, session: SessionId) -> bool {
+        let Some((sandbox, workload)) = self.try_inside(session).await else {
+            return false;
+        };
         let names = self.log.processes().into_iter();
         let last = names
             .filter(|(id, _)| *id == sandbox)
             .map(|(_, name)| name)
             .last();
-        let last = last.expect("a program was started");
+        let Some(last) = last else { return false };
         let killed = workload.signal(&last, Signal::Kill, SignalScope::Sandbox);
-        killed.await.expect("memory kills");
+        killed.await.is_ok()
     }
 
     /// Ends the sandbox of a session behind the server's back.
     pub(crate) async fn destroy_box(&self, session: SessionId) {
-        let (sandbox, _) = self.inside(session).await;
-        self.provider
-            .destroy(sandbox)
-            .await
-            .expect("memory destroys");
+        assert!(self.try_destroy_box(session).await, "it has a sandbox");
+    }
+
+    pub(crate) async fn try_destroy_box(&self, session: SessionId) -> bool {
+        match self.try_inside(session).await {
+            Some((sandbox, _)) => self.provider.destroy(sandbox).await.is_ok(),
+            None => false,
+        }
     }
 
     async fn store(&self) -> Store {
@@ -219,10 +233,16 @@ impl World {
 
     /// Lets what waits for this name go on.
     pub(crate) async fn release(&self, session: SessionId, name: &str) {
-        let (_, workload) = self.inside(session).await;
+        assert!(self.try_release(session, name).await, "it has a sandbox");
+    }
+
+    pub(crate) async fn try_release(&self, session: SessionId, name: &str) -> bool {
+        let Some((_, workload)) = self.try_inside(session).await else {
+            return false;
+        };
         let path = BoxPath::new(format!("{WORKSPACE}/{name}")).expect("a plain name");
         let written = workload.write_file(&path, "go".into(), WriteOptions::default());
-        written.await.expect("memory takes files");
+        written.await.is_ok()
     }
 }
 

@@ -1,0 +1,11 @@
+//! The store through its public face, on real files.
+
+mod commits;
+mod crash;
+mod groups;
+mod keys;
+mod model;
+mod pages;
+mod reopen;
+mod resources;
+mod support;
