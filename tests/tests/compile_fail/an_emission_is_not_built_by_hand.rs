@@ -1,0 +1,14 @@
+//! Only the seam builds emissions: their one field is private.
+
+use astrabox_engine::EmissionKind;
+
+mod own {
+    pub(crate) struct Emission {
+        pub(crate) kind: super::EmissionKind,
+    }
+}
+
+fn main() {
+    let kind = EmissionKind::BackgroundOpened;
+    let _ = astrabox_engine::Emission { kind };
+}

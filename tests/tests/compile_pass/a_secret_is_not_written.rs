@@ -1,0 +1,10 @@
+//! A secret does not go into any text or file: it has no `Serialize`.
+
+use astrabox_secrets::Secret;
+
+fn written<T: serde::Serialize>() {}
+
+fn main() {
+    written::<String>();
+    let _ = None::<Secret>;
+}
