@@ -49,9 +49,13 @@ async fn wall_time_stands_still_while_the_box_is_frozen() {
     assert_eq!(client.status().await.unwrap().state, BoxState::Frozen);
     let refused = client.spawn(shell("other", "true")).await.unwrap_err();
     assert_eq!(refused.kind(), RunnerErrorKind::BoxFrozen);
-    tokio::time::sleep(Duration::from_millis(2000)).await;
-    let info = client.process("slow").await.unwrap().unwrap();
-    assert_eq!(info.exit, None, "frozen time does not count");
+    // Longer than the limit: that nothing happens shows only when time passes.
+    let until = Instant::now() + Duration::from_millis(2000);
+    while Instant::now() < until {
+        let info = client.process("slow").await.unwrap().unwrap();
+        assert_eq!(info.exit, None, "frozen time does not count");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     client.thaw().await.unwrap();
     client.thaw().await.unwrap();
     let (_, _, exit) = sandbox.collect("slow", 0, 0).await;
@@ -70,8 +74,20 @@ async fn a_memory_hog_ends_with_the_limit_as_its_reason_and_the_box_goes_on() {
         .run("parent", &format!("(echo; {HOG}); exit $?"))
         .await;
     assert_eq!(exit.reason, ExitReason::MemoryLimit);
+    let (_, _, exit) = sandbox
+        .run("child", "cat /dev/zero | tail -c 1000000000")
+        .await;
+    assert_eq!(exit.reason, ExitReason::MemoryLimit);
     let (out, _, _) = sandbox.run("after", "echo usable").await;
     assert_eq!(out, "usable\n");
+}
+
+#[tokio::test]
+async fn a_long_file_ends_its_writer_with_the_disk_as_the_reason() {
+    let sandbox = Box::new().await;
+    let script = "exec dd if=/dev/zero of=f bs=65536 count=1000 2>/dev/null";
+    let (_, _, exit) = sandbox.run("writer", script).await;
+    assert_eq!(exit.reason, ExitReason::DiskLimit);
 }
 
 #[tokio::test]
