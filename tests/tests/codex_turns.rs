@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn an_answer_is_streamed_and_then_whole() {
     let stage = must(Stage::codex().await);
     let mut talk = must(stage.conversation("never").await);
-    let turn = must(talk.say("DELTAS: 100").await);
+    let turn = must(talk.say("DELTAS: 100\nSLOW: 5").await);
     assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
     assert!(turn.text().starts_with("d1 d2 d3"), "{}", turn.text());
     assert_eq!(turn.streamed(), turn.text());

@@ -36,6 +36,29 @@ impl Seen {
         Some(event)
     }
 
+    /// What was not given yet of the message that this event completes, when a part of it was: pieces add up to the
+    /// whole, also across a connection that broke in its middle.
+    pub(crate) fn rest_of(&self, event: &v1::Event) -> Option<v1::Delta> {
+        let Some(v1::event::Payload::MessageCompleted(message)) = &event.payload else {
+            return None;
+        };
+        let (_, given) = self.open.get(&event.id)?;
+        let rest = message.text.get(usize::try_from(*given).ok()?..)?;
+        let channel = match message.kind() {
+            v1::MessageKind::Text => v1::DeltaChannel::Text,
+            v1::MessageKind::Reasoning => v1::DeltaChannel::Reasoning,
+            v1::MessageKind::Unspecified => v1::DeltaChannel::Unspecified,
+        };
+        (!rest.is_empty()).then(|| v1::Delta {
+            event_id: event.id.clone(),
+            turn_id: event.turn_id.clone(),
+            child_run_id: event.child_run_id.clone(),
+            channel: channel.into(),
+            offset: *given,
+            text: rest.to_owned(),
+        })
+    }
+
     /// What of the piece was not given before. A server that begins a message again sends it from its start.
     pub(crate) fn delta(&mut self, mut delta: v1::Delta) -> Option<v1::Delta> {
         let (_, given) = self
@@ -103,6 +126,22 @@ mod tests {
         assert_eq!(text(seen.delta(delta(0, "Hello"))), Some((3, "lo".into())));
         assert_eq!(text(seen.delta(delta(3, "lo wo"))), Some((5, " wo".into())));
         assert_eq!(text(seen.delta(delta(8, "rld"))), Some((8, "rld".into())));
+    }
+
+    #[test]
+    fn the_rest_of_a_message_comes_before_its_event() {
+        let mut seen = Seen::default();
+        let mut whole = event(1, "e");
+        whole.payload = Some(v1::event::Payload::MessageCompleted(v1::MessageCompleted {
+            kind: v1::MessageKind::Text.into(),
+            text: "Hello".into(),
+            truncated: false,
+        }));
+        assert_eq!(text(seen.rest_of(&whole)), None, "nothing of it was given");
+        seen.delta(delta(0, "Hel"));
+        assert_eq!(text(seen.rest_of(&whole)), Some((3, "lo".into())));
+        seen.delta(delta(3, "lo"));
+        assert_eq!(text(seen.rest_of(&whole)), None);
     }
 
     #[test]

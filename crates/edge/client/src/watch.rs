@@ -142,6 +142,8 @@ impl Watch {
         self.pause = FIRST_PAUSE;
         match response.item {
             Some(Item::Event(event)) => {
+                let rest = self.seen.rest_of(&event);
+                self.ready.extend(rest.map(WatchItem::Delta));
                 let event = self.seen.event(event);
                 self.ready
                     .extend(event.map(|event| WatchItem::Event(Box::new(event))));
