@@ -294,7 +294,7 @@ async fn a_program_that_dies_in_a_turn_ends_it_as_failed(bench: &EngineBench) ->
     let mut drive = Drive::new(&*session.client);
     let input = bench.input(Deed::Die, "last-word")?;
     session.client.deliver(input).await.doing("deliver")?;
-    drive.to_end().await?;
+    drive.until_end().await?;
     check_failed(&drive.told)
 }
 
@@ -305,7 +305,7 @@ async fn a_program_that_is_killed_in_a_turn_ends_it_as_failed(bench: &EngineBenc
     session.client.deliver(input).await.doing("deliver")?;
     drive.until(is_output, "output").await?;
     session.workload.kill_all();
-    drive.to_end().await?;
+    drive.until_end().await?;
     check_failed(&drive.told)
 }
 
@@ -317,7 +317,7 @@ async fn closing_ends_the_program_and_the_stream(bench: &EngineBench) -> Checked
         .map_err(|_| Stop::failed("`close` does not come back"))?
         .doing("close")?;
     let mut drive = Drive::new(&*session.client);
-    drive.to_end().await?;
+    drive.until_end().await?;
     check_eq!(terminals(&drive.told), 0, "ends of a turn that never began");
     check_eq!(session.workload.running_processes(), [], "what runs");
     Ok(())

@@ -105,7 +105,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Goes on to the end of the stream.
-    pub(super) async fn to_end(&mut self) -> Result<(), Stop> {
+    pub(super) async fn until_end(&mut self) -> Result<(), Stop> {
         while let Some(step) = self.step().await.doing("waiting for the stream's end")? {
             self.keep(step).await?;
         }

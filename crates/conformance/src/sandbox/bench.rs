@@ -244,7 +244,7 @@ impl SandboxBench {
         let name = spec.name.clone();
         workload.spawn(spec).await.doing("spawn")?;
         let mut reading = Reading::at(workload, &name, 0, 0).await?;
-        let exit = reading.to_end().await?;
+        let exit = reading.until_end().await?;
         Ok(Finished {
             stdout: reading.text(),
             stderr: String::from_utf8_lossy(reading.stderr()).into_owned(),

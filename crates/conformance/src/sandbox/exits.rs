@@ -55,7 +55,7 @@ async fn a_killed_process_says_so(bench: &SandboxBench) -> Checked {
                 .await
                 .doing(format!("{signal:?} for the {scope:?}"))?;
             let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
-            let exit = reading.to_end().await?;
+            let exit = reading.until_end().await?;
             check_eq!(exit.signal, Some(number), "the signal of {signal:?}");
             check_eq!(exit.code, None, "the code of {signal:?}");
             check_eq!(exit.reason, ExitReason::Killed, "the reason of {signal:?}");
@@ -75,7 +75,7 @@ async fn a_signal_for_the_sandbox_ends_every_process(bench: &SandboxBench) -> Ch
         .doing("kill everything")?;
     for process in [one, other] {
         let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
-        let exit = reading.to_end().await?;
+        let exit = reading.until_end().await?;
         check_eq!(exit.reason, ExitReason::Killed, "the reason of {process}");
     }
     let done = bench.run(&*sandbox.workload, &Probe::say("next")).await?;

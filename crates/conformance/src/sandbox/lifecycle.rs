@@ -333,7 +333,7 @@ async fn a_reader_learns_of_the_end_of_its_sandbox(bench: &SandboxBench) -> Chec
     let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
     bench.destroy(&**bench.provider(), sandbox.id).await?;
     // The connection may break before the exit is told; what it must not do is last.
-    match reading.to_end().await {
+    match reading.until_end().await {
         Ok(exit) => check_eq!(exit.reason, ExitReason::SandboxDied, "the exit's reason"),
         Err(Stop::Failed(text)) => check!(
             !text.contains("did not end"),

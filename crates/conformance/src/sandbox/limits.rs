@@ -123,8 +123,9 @@ async fn a_spinning_program_is_held_to_its_share(bench: &SandboxBench) -> Checke
         .ok_or_else(|| Stop::failed(format!("the program's account is odd: {told}")))?;
     // A fifth of a processor, with room for the length of one accounting period and for rounding.
     let most = elapsed * 0.2 * 1.5 + 0.15;
+    let held = used <= most;
     check!(
-        used <= most,
+        held,
         "it used {used:.2} s in {elapsed:.2} s with a fifth of a processor"
     );
     Ok(())

@@ -49,11 +49,11 @@ async fn output_is_read_from_any_offset(bench: &SandboxBench) -> Checked {
     let all = lines(200);
     Reading::at(&*sandbox.workload, &process, 0, 0)
         .await?
-        .to_end()
+        .until_end()
         .await?;
     for offset in [0, 1, 7, all.len() / 2, all.len() - 1, all.len()] {
         let mut reading = Reading::at(&*sandbox.workload, &process, offset as u64, 0).await?;
-        reading.to_end().await?;
+        reading.until_end().await?;
         check_eq!(reading.text(), all[offset..], "output from {offset} on");
         check_eq!(reading.next_stdout(), all.len() as u64, "the end of it");
     }
@@ -70,7 +70,7 @@ async fn reading_again_gives_the_same_bytes(bench: &SandboxBench) -> Checked {
     let process = bench.start(&*sandbox.workload, &probe).await?;
     for time in 1..=3 {
         let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
-        let exit = reading.to_end().await?;
+        let exit = reading.until_end().await?;
         check_eq!(
             reading.stdout(),
             b"out",
@@ -119,7 +119,7 @@ async fn two_readers_see_the_same(bench: &SandboxBench) -> Checked {
         .await
         .doing("close stdin")?;
     for reading in [&mut one, &mut other] {
-        let exit = reading.to_end().await?;
+        let exit = reading.until_end().await?;
         check_eq!(reading.text(), "shared\n", "what a reader saw");
         check_eq!(exit.reason, ExitReason::Exited, "the end that it saw");
     }
@@ -133,7 +133,7 @@ async fn a_program_needs_no_reader(bench: &SandboxBench) -> Checked {
         .await?;
     ended(bench, &sandbox, &process).await?;
     let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
-    reading.to_end().await?;
+    reading.until_end().await?;
     check!(
         reading.text() == lines(20_000),
         "{} bytes came, {} were printed",
@@ -164,7 +164,7 @@ async fn a_large_output_comes_whole(bench: &SandboxBench) -> Checked {
         .start(&*sandbox.workload, &Probe::Count { lines: LINES })
         .await?;
     let mut reading = Reading::at(&*sandbox.workload, &process, 0, 0).await?;
-    reading.to_end().await?;
+    reading.until_end().await?;
     check!(
         reading.text() == lines(LINES),
         "{} bytes came, or others",
@@ -181,7 +181,7 @@ async fn acknowledged_output_is_freed_and_the_rest_kept(bench: &SandboxBench) ->
         .await?;
     Reading::at(workload, &process, 0, 0)
         .await?
-        .to_end()
+        .until_end()
         .await?;
     let all = lines(120_000);
     let acknowledged = all.len() - 9;
@@ -195,7 +195,7 @@ async fn acknowledged_output_is_freed_and_the_rest_kept(bench: &SandboxBench) ->
         .await
         .doing("acknowledge less")?;
     let mut reading = Reading::at(workload, &process, acknowledged as u64, 0).await?;
-    reading.to_end().await?;
+    reading.until_end().await?;
     check_eq!(reading.text(), all[acknowledged..], "what was kept");
     let status = workload.status(&process).await.doing("status")?;
     let kept = status.map_or(0, |status| status.stdout_kept);
@@ -218,7 +218,7 @@ async fn an_offset_beyond_the_output_is_refused(bench: &SandboxBench) -> Checked
     let process = bench.start(workload, &Probe::say("four")).await?;
     Reading::at(workload, &process, 0, 0)
         .await?
-        .to_end()
+        .until_end()
         .await?;
     let attached = workload.attach(&process, 5, 0).await;
     refused(

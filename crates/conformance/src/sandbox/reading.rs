@@ -112,7 +112,7 @@ impl Reading {
     }
 
     /// Reads to the end: the exit, and nothing behind it.
-    pub(super) async fn to_end(&mut self) -> Result<ExitStatus, Stop> {
+    pub(super) async fn until_end(&mut self) -> Result<ExitStatus, Stop> {
         let reading = async {
             while self.step().await? {}
             Ok::<_, Stop>(())

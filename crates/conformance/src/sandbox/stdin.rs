@@ -44,7 +44,7 @@ async fn write(
 async fn arrived(workload: &dyn Workload, process: &ProcessName, wanted: &str) -> Checked {
     workload.close_stdin(process).await.doing("close stdin")?;
     let mut reading = Reading::at(workload, process, 0, 0).await?;
-    let exit = reading.to_end().await?;
+    let exit = reading.until_end().await?;
     check_eq!(exit.code, Some(0), "the end at the end of input");
     check_eq!(reading.text(), wanted, "what arrived");
     Ok(())
@@ -119,7 +119,7 @@ async fn a_large_write_arrives_whole(bench: &SandboxBench) -> Checked {
     check_eq!(next, text.len() as u64, "the next offset");
     workload.close_stdin(&process).await.doing("close stdin")?;
     let mut reading = Reading::at(workload, &process, 0, 0).await?;
-    reading.to_end().await?;
+    reading.until_end().await?;
     check!(
         reading.text() == text,
         "{} of {} bytes came back, or others",
