@@ -137,6 +137,10 @@ async fn without_root_soft_limits_end_what_exceeds_them() {
         let (_, _, exit) = sandbox.run("hog", HOG).await;
         assert_eq!(exit.reason, ExitReason::MemoryLimit);
     }
+    let bomb = "i=0; while [ $i -lt 200 ]; do sleep 30 & i=$((i+1)); done; wait";
+    let (_, _, exit) = sandbox.run("bomb", bomb).await;
+    assert_eq!(exit.reason, ExitReason::PidsLimit);
+    sandbox.client.signal(SignalTarget::Box, 9).await.unwrap();
     let (_, _, exit) = sandbox
         .run("filler", "head -c 12000000 /dev/zero > f; sleep 100")
         .await;

@@ -77,7 +77,12 @@ fn clean(path: &Path) -> Report<Cleaned> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(state(&error)),
         };
-        destroy_leftovers(&box_spec(&spec)).map_err(|error| isolation_failure(&error))?;
+        match destroy_leftovers(&box_spec(&spec)) {
+            // The processes of this box are proven dead, so another box has the volume now: it was given away
+            // after the runner's death.
+            Ok(()) | Err(IsolationError::VolumeBusy) => {}
+            Err(error) => return Err(isolation_failure(&error)),
+        }
         for socket in [spec.runner_socket(), spec.egress_socket()] {
             serve::remove_socket(&socket).map_err(|error| state(&error))?;
         }
@@ -208,7 +213,7 @@ pub(crate) fn isolation_failure(error: &IsolationError) -> Failure {
             FailureKind::InvalidSpec
         }
         IsolationError::Unavailable { .. } => FailureKind::Unsupported,
-        IsolationError::VolumeBusy => FailureKind::Busy,
+        IsolationError::VolumeBusy | IsolationError::BoxExists => FailureKind::Busy,
         IsolationError::System { source, .. } | IsolationError::Setup { source, .. } => {
             of_errno(source)
         }

@@ -16,8 +16,9 @@ use crate::output::{self, Output};
 use crate::spool::SpoolError;
 use crate::stdin::{self, AcceptError, Acceptance, Stdin};
 
-/// The exit code by which a shell says that its child was killed by SIGKILL.
+/// The exit codes by which a shell says that its child was killed by a signal.
 const SHELL_SIGKILL: i32 = 128 + libc::SIGKILL;
+const SHELL_SIGXFSZ: i32 = 128 + libc::SIGXFSZ;
 
 /// What the box's limits have done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -457,6 +458,10 @@ impl Inner {
             Some(ExitStatus::Signal(signal)) if asked(signal) => ExitReason::Killed,
             _ if end.memory_limit => ExitReason::MemoryLimit,
             Some(ExitStatus::Code(SHELL_SIGKILL)) if oom_kills > 0 => ExitReason::MemoryLimit,
+            // It wrote more into one file than a file may have.
+            Some(ExitStatus::Signal(libc::SIGXFSZ) | ExitStatus::Code(SHELL_SIGXFSZ)) => {
+                ExitReason::DiskLimit
+            }
             // What cannot make the processes that it needs gives up.
             Some(ExitStatus::Code(code)) if code != 0 && forks_refused > 0 => ExitReason::PidsLimit,
             Some(_) => ExitReason::Exited,

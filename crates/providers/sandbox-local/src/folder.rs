@@ -128,14 +128,18 @@ impl Folder {
         Ok(self.path.try_exists()? && self.try_hold()?.is_none())
     }
 
-    /// Replaces the record, whole and on disk.
+    /// Replaces the record whole. It need not outlive a crash of the host, because nothing that it tells of does.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
         self.write_record(record)
             .map_err(|error| host("create", "the sandbox's record", error))
     }
 
     fn write_record(&self, record: &Record) -> io::Result<()> {
-        replace(&self.record_path(), &serde_json::to_vec(record)?)
+        replace(
+            &self.record_path(),
+            &serde_json::to_vec(record)?,
+            Lasting::Process,
+        )
     }
 
     /// The record; `None` when there is no sandbox of this id.
@@ -196,8 +200,17 @@ impl Folder {
     }
 }
 
-/// Replaces a file, whole and on disk.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+/// What a file has to outlive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// The process that writes it.
+    Process,
+    /// The host's power supply.
+    Host,
+}
+
+/// Replaces a file whole.
+pub(crate) fn replace(path: &Path, content: &[u8], lasting: Lasting) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file = OpenOptions::new()
         .write(true)
@@ -206,12 +219,13 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(&fresh)?;
     file.write_all(content)?;
+    if lasting == Lasting::Process {
+        return fs::rename(&fresh, path);
+    }
     file.sync_all()?;
     fs::rename(&fresh, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    path.parent()
+        .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {

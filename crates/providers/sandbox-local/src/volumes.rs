@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::host;
-use crate::folder::{private_dirs, remove_file, remove_tree, replace};
+use crate::folder::{Lasting, private_dirs, remove_file, remove_tree, replace};
 use crate::launch::RunnerProgram;
 
 /// The volumes of one sandbox root.
@@ -63,7 +63,8 @@ impl Volumes {
         if other.is_some_and(|holder| holder != sandbox && may_live(holder)) {
             return Err(in_use("create"));
         }
-        replace(&folder.join("holder"), sandbox.to_string().as_bytes()).map_err(io)?;
+        let name = sandbox.to_string();
+        replace(&folder.join("holder"), name.as_bytes(), Lasting::Process).map_err(io)?;
         if let Some(record) = read(&folder)? {
             return Ok(record.volume);
         }
@@ -78,7 +79,7 @@ impl Volumes {
             bytes,
         };
         let text = serde_json::to_vec(&record).map_err(|error| io(error.into()))?;
-        replace(&folder.join("volume.json"), &text).map_err(io)?;
+        replace(&folder.join("volume.json"), &text, Lasting::Host).map_err(io)?;
         Ok(volume)
     }
 

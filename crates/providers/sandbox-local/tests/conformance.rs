@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use astrabox_conformance::sandbox::{HostView, ProviderFixture};
+use astrabox_conformance::sandbox::{HostView, ProviderFixture, assert_conforms};
 use astrabox_sandbox::{EgressGate, Result, SandboxProvider};
 use astrabox_types::SandboxId;
 use async_trait::async_trait;
@@ -46,13 +46,21 @@ impl ProviderFixture for Local {
     }
 }
 
-astrabox_conformance::provider_conformance!(Local(Host::new()));
+/// The suite looks at the whole process, so one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn provider_conformance() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_conforms(Arc::new(Local(Host::new())));
+}
 
 /// A user who is not root and owns nothing.
 const ORDINARY: u32 = 65_534;
 
 #[test]
 fn an_ordinary_user_has_conforming_sandboxes_too() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
         println!("skipped: the tests run as an ordinary user already");
         return;

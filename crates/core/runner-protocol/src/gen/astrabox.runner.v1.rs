@@ -682,6 +682,7 @@ pub enum ExitReason {
     MemoryLimit = 2,
     /// The box's limit of processes: it failed after a fork was refused to the box.
     PidsLimit = 3,
+    /// The box's disk limit, or that of one file.
     DiskLimit = 4,
     WallTime = 5,
     /// By a `Signal` call.

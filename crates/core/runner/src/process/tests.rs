@@ -197,7 +197,7 @@ async fn the_end_comes_after_all_output_even_if_a_descendant_keeps_the_pipe() {
 
 #[test]
 fn the_reason_is_what_ended_it() {
-    use ExitReason::{BoxDied, Exited, Killed, MemoryLimit, PidsLimit, WallTime};
+    use ExitReason::{BoxDied, DiskLimit, Exited, Killed, MemoryLimit, PidsLimit, WallTime};
     use ExitStatus::{Code, Signal};
     type Prepare = fn(&Process);
     let nothing: Prepare = |_| {};
@@ -205,7 +205,7 @@ fn the_reason_is_what_ended_it() {
     let wall: Prepare = |process| process.set_cause(WallTime);
     // Prepared how, the status, ended for memory, kills for memory, forks refused.
     type Case = (Prepare, Option<ExitStatus>, bool, u64, u64, ExitReason);
-    let cases: [Case; 15] = [
+    let cases: [Case; 17] = [
         (nothing, Some(Code(0)), false, 0, 0, Exited),
         (nothing, Some(Code(0)), false, 0, 2, Exited),
         (nothing, Some(Code(2)), false, 0, 2, PidsLimit),
@@ -218,6 +218,9 @@ fn the_reason_is_what_ended_it() {
         // A shell whose child was killed.
         (nothing, Some(Code(137)), false, 1, 0, MemoryLimit),
         (nothing, Some(Code(137)), false, 0, 0, Exited),
+        // One file longer than a file may be, written by itself or by a child.
+        (nothing, Some(Signal(25)), false, 0, 0, DiskLimit),
+        (nothing, Some(Code(153)), false, 0, 0, DiskLimit),
         (nothing, None, false, 0, 0, BoxDied),
         (term, Some(Signal(15)), false, 0, 0, Killed),
         (term, Some(Code(0)), false, 0, 0, Exited),

@@ -12,10 +12,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// The runner program, built when it is not there or old.
+/// The runner program: the one named in `ASTRABOX_TEST_RUNNER`, else built here when it is not there or old.
 pub(crate) fn runner_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(named) = std::env::var_os("ASTRABOX_TEST_RUNNER") {
+            return named.into();
+        }
         let test = std::env::current_exe().expect("this is a program");
         // A copy of this test and of the runner may stand side by side.
         let beside = test.with_file_name("astrabox-runner");
