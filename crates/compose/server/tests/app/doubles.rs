@@ -5,6 +5,12 @@ use std::sync::Arc;
 
 use astrabox_client::{Client, Endpoint};
 use astrabox_config::{Config, Host};
+use astrabox_engine::model::ModelWire;
+use astrabox_engine::{
+    EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, ImageRecipe,
+    NativeStateSpec, PrepareContext, RecipeCheck, RecordFormat, SandboxRequest,
+    SandboxRequestContext, StartupMaterialRequest,
+};
 use astrabox_identity::{Actor, Evidence, IdentityProvider, IdentityProviderFactory};
 use astrabox_model::{
     ModelEndpointProvider, ModelProviderFactory, ModelRequest, ResolvedModelAccess,
@@ -16,7 +22,7 @@ use astrabox_sandbox::{
     Snapshot,
 };
 use astrabox_server::{App, AppBuilder, EgressMode, Registries, RunningApp};
-use astrabox_types::{AssignmentId, SandboxId, Timestamp, VolumeId};
+use astrabox_types::{AssignmentId, PermissionLevel, SandboxId, SessionKind, Timestamp, VolumeId};
 use async_trait::async_trait;
 
 /// The token that the identity double takes.
@@ -138,7 +144,10 @@ fn refuse<T>(operation: &'static str) -> Result<T> {
 #[async_trait]
 impl SandboxProvider for Sandboxes {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            permission_levels: vec![PermissionLevel::Default],
+            ..Capabilities::default()
+        }
     }
 
     async fn find_sandbox_by_assignment(&self, _: &AssignmentId) -> Result<Option<SandboxId>> {
@@ -210,15 +219,95 @@ impl SandboxProvider for Sandboxes {
     }
 }
 
-struct NoImages;
+/// Has an image and never starts: what a session does before its engine is all that these tests need.
+struct Engine;
 
-impl Images for NoImages {
+#[async_trait]
+impl EngineAdapter for Engine {
+    fn kind(&self) -> &'static str {
+        "double"
+    }
+
+    fn capabilities(&self) -> EngineCapabilities {
+        EngineCapabilities {
+            display_name: "Double",
+            program_version: "1",
+            session_kinds: &[SessionKind::AgentChat],
+            model_wire: ModelWire::OpenaiResponses,
+            input_content_types: &["text"],
+            permission_modes: &[],
+            default_permission_mode: None,
+            option_blocks: &[],
+            steering: false,
+        }
+    }
+
+    fn image_recipe(&self) -> ImageRecipe {
+        ImageRecipe {
+            version: "1",
+            architectures: &[],
+            commands: &[],
+            npm: None,
+            copies: &[],
+            check: RecipeCheck {
+                program: "x",
+                arguments: &[],
+                expect: "",
+            },
+            licence: "none",
+        }
+    }
+
+    fn sandbox_request(
+        &self,
+        _: &SandboxRequestContext,
+    ) -> astrabox_engine::Result<SandboxRequest> {
+        Ok(SandboxRequest {
+            needs_callback: false,
+            model_wire: ModelWire::OpenaiResponses,
+            model_paths: Vec::new(),
+        })
+    }
+
+    fn startup_material_request(&self) -> StartupMaterialRequest {
+        let native_state = NativeStateSpec {
+            directory: "x",
+            suffix: "x",
+            named_by_key: false,
+            format: RecordFormat::Opaque,
+        };
+        StartupMaterialRequest {
+            native_state,
+            secrets: Vec::new(),
+        }
+    }
+
+    async fn prepare(&self, _: &PrepareContext) -> astrabox_engine::Result<()> {
+        Ok(())
+    }
+
+    async fn activate(
+        &self,
+        _: EngineStartupContext,
+    ) -> astrabox_engine::Result<Box<dyn EngineClient>> {
+        Err(astrabox_engine::Error::new(
+            astrabox_engine::ErrorKind::StartFailed,
+            "activate",
+            "a double does not start",
+        ))
+    }
+}
+
+/// Every image is built.
+struct AllImages;
+
+impl Images for AllImages {
     fn name_for(&self, engine: &'static str) -> String {
         format!("{engine}:1-0")
     }
 
     fn find(&self, _: &str) -> Option<PathBuf> {
-        None
+        Some(PathBuf::from("/"))
     }
 
     fn build_command(&self, engine: &'static str) -> String {
@@ -233,6 +322,14 @@ pub(crate) fn registries() -> Registries {
         .and_then(|all| all.with_model(astrabox_model::Registration::new::<Model>("doubles")))
         .and_then(|all| {
             all.with_sandbox(astrabox_sandbox::Registration::new::<Sandboxes>("doubles"))
+        })
+        .and_then(|all| {
+            all.with_engine(astrabox_engine::Registration::new(
+                "double",
+                "A double.",
+                "doubles",
+                &Engine,
+            ))
         })
         .expect("the names differ")
 }
@@ -255,7 +352,7 @@ pub(crate) fn app(config: Config) -> AppBuilder {
     App::builder(config)
         .registries(registries())
         .egress(EgressMode::Embedded)
-        .images(Arc::new(NoImages))
+        .images(Arc::new(AllImages))
 }
 
 /// A folder, and an App that serves in it.

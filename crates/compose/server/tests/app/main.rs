@@ -2,4 +2,5 @@
 
 mod api;
 mod doubles;
+mod sessions;
 mod start;
