@@ -52,8 +52,9 @@ async fn works_on(bench: &SandboxBench, sandbox: &Sandbox) -> Checked {
 async fn a_memory_hog_is_ended_and_named(bench: &SandboxBench) -> Checked {
     let (sandbox, posture) = limited(bench, |limits| limits.memory_bytes = 64 << 20).await?;
     unless_kept(posture.memory, "memory")?;
-    // It keeps the last gigabyte of an endless file.
-    let hog = Probe::Script("exec tail -c 1000000000 /dev/zero".to_owned());
+    // It fills a buffer of a gigabyte.
+    let hog = "exec dd if=/dev/zero of=/dev/null bs=1000000000 count=1";
+    let hog = Probe::Script(hog.to_owned());
     let done = bench.run(&*sandbox.workload, &hog).await?;
     check_eq!(done.exit.reason, ExitReason::MemoryLimit, "the reason");
     works_on(bench, &sandbox).await
