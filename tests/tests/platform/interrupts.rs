@@ -151,7 +151,12 @@ async fn with_stall(stall: Duration) -> Stage {
 #[tokio::test]
 async fn a_silent_engine_is_failed_as_stalled_and_the_session_works_on() {
     let mut stage = with_stall(Duration::from_millis(300)).await;
-    for prompt in ["SAY: a word\nSILENT", "SAY: a word\nHOLD: never"] {
+    // One that only says that it is idle has not ended its turn.
+    for prompt in [
+        "SAY: a word\nSILENT",
+        "SAY: a word\nHOLD: never",
+        "SAY: a word\nIDLE\nHOLD: never",
+    ] {
         let id = stage.create(prompt).await;
         stage.until(id, "the end", ended(1)).await;
         stage.send(id, "SAY: on").await;

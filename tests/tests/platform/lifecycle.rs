@@ -428,6 +428,41 @@ async fn files_of_a_running_sandbox_are_listed_and_read() {
 }
 
 #[tokio::test]
+async fn a_session_whose_engine_is_not_linked_any_more_is_read_and_recovered_or_deleted() {
+    for prompt in ["SAY: one", "SAY: one\nHOLD: never"] {
+        let mut stage = Stage::new().await;
+        let id = stage.create(prompt).await;
+        stage.until(id, "the words", said("one")).await;
+        stage.kill().await;
+        stage.world.linked = false;
+        stage.start().await;
+        let needs = is_now(SessionState::RecoveryRequired);
+        stage.until(id, "recovery", needs).await;
+        assert_eq!(texts(&stage.journal(id).await), ["one"]);
+        assert!(stage.world.boxes(id).await.is_empty());
+        let refused = stage.try_send(id, "SAY: two").await;
+        assert_eq!(reason(refused), ErrorReason::RecoveryRequired);
+        stage.kill().await;
+        stage.world.linked = true;
+        stage.start().await;
+        stage.recover(id).await.expect("it may be tried");
+        stage.send(id, "RECALL").await;
+        stage.until(id, "the second end", rests(2)).await;
+        let events = stage.journal(id).await;
+        check(&events);
+        let first = &ends(&events)[0];
+        assert!(
+            ["completed", "engine_unknown"].contains(&first.as_str()),
+            "{first}"
+        );
+        stage.kill().await;
+        stage.world.linked = false;
+        stage.start().await;
+        stage.delete(id).await.expect("it is legal in every state");
+    }
+}
+
+#[tokio::test]
 async fn an_interaction_does_not_outlive_a_release_by_deletion() {
     let mut stage = Stage::new().await;
     let id = stage.create("ASK: approval x").await;

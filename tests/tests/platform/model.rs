@@ -4,9 +4,11 @@ use astrabox_types::{ErrorReason, SessionId, SessionState};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::fault::Faults;
 use crate::interactions::choose;
 use crate::server::{PATIENCE, Stage};
 use crate::told::{check, inputs, show, turns};
+use crate::world::World;
 
 #[derive(Debug, Clone, Copy)]
 enum Do {
@@ -22,6 +24,7 @@ enum Do {
     Cut,
     Recover,
     Mode,
+    Breathe,
 }
 
 const PROMPTS: &[&str] = &[
@@ -53,6 +56,7 @@ fn one() -> impl Strategy<Value = Do> {
         1 => Just(Do::Cut),
         1 => Just(Do::Recover),
         1 => Just(Do::Mode),
+        4 => Just(Do::Breathe),
     ]
 }
 
@@ -87,6 +91,8 @@ async fn act(stage: &mut Stage, id: SessionId, what: Do) {
         }
         Do::Recover => drop(stage.recover(id).await),
         Do::Mode => drop(stage.set_mode(id, "bold").await),
+        // So that turns come to their middles and ends.
+        Do::Breathe => crate::server::pass_ms(15).await,
     }
 }
 
@@ -95,8 +101,9 @@ async fn settle(stage: &mut Stage, id: SessionId) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         stage.world.try_release(id, "go").await;
-        let view = stage.view(id).await.expect("it is there");
+        // In this order: what had begun by then and is not running now has ended.
         let events = stage.journal(id).await;
+        let view = stage.view(id).await.expect("it is there");
         let waits = inputs(&events).len() > begun(&events);
         let rests = matches!(
             view.session.state,
@@ -126,8 +133,9 @@ fn begun(events: &[astrabox_types::JournalEvent]) -> usize {
         .count()
 }
 
-async fn play(steps: Vec<Do>) {
-    let mut stage = Stage::new().await;
+/// Plays these steps; the first server is stopped at a point, the next one goes on.
+async fn play(stop_at: Option<usize>, steps: Vec<Do>) {
+    let mut stage = Stage::of(World::new(), Faults::at(stop_at)).await;
     let id = stage.create("SAY: begin").await;
     for step in &steps {
         act(&mut stage, id, *step).await;
@@ -186,11 +194,12 @@ fn any_order_of_commands_and_faults_leaves_a_session_that_works() {
         failure_persistence: None,
         ..Config::default()
     };
-    let steps = prop::collection::vec(one(), 1..12);
-    let played = TestRunner::new(config).run(&steps, |steps| {
-        let shown = format!("{steps:?}");
+    let steps = prop::collection::vec(one(), 1..16);
+    let input = (prop::option::of(0..300_usize), steps);
+    let played = TestRunner::new(config).run(&input, |(stop_at, steps)| {
+        let shown = format!("{stop_at:?} {steps:?}");
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            runtime.block_on(play(steps));
+            runtime.block_on(play(stop_at, steps));
         }));
         played.map_err(|_| TestCaseError::fail(shown))
     });

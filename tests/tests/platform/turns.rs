@@ -295,6 +295,16 @@ async fn output_that_the_engine_had_begun_by_itself_does_not_end_the_inputs_turn
 }
 
 #[tokio::test]
+async fn a_turn_ends_at_its_result_though_the_program_lives_on() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: one").await;
+    stage.until(id, "the end", ended(1)).await;
+    stage.send(id, "SAY: two").await;
+    stage.until(id, "the second end", ended(2)).await;
+    assert_eq!(stage.world.log.processes().len(), 1);
+}
+
+#[tokio::test]
 async fn an_engine_that_ends_a_turn_twice_ends_one() {
     let mut stage = Stage::new().await;
     let id = stage.create("TWICE").await;

@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(crate) provider: Arc<MemoryProvider>,
     pub(crate) log: Log,
     pub(crate) wire: Wire,
+    /// Whether servers know the engine.
+    pub(crate) linked: bool,
     /// Whether nothing can be destroyed.
     pub(crate) stuck: Arc<AtomicBool>,
     pub(crate) settings: PlatformSettings,
@@ -51,6 +53,7 @@ impl World {
             provider: Arc::new(provider),
             log: Log::default(),
             wire: Wire::new(),
+            linked: true,
             stuck: Arc::default(),
             settings,
             programs: Handle::current(),
@@ -90,10 +93,13 @@ impl World {
         let identity = TokenIdentity {
             token: "open sesame".to_owned(),
         };
+        let engines = if self.linked {
+            Registry::empty().with(fake_engine::registration())
+        } else {
+            Ok(Registry::empty())
+        };
         PlatformParts {
-            engines: Registry::empty()
-                .with(fake_engine::registration())
-                .expect("one engine"),
+            engines: engines.expect("one engine"),
             sandboxes: BTreeMap::from([("memory", provider)]),
             models: BTreeMap::from([("fixed", Arc::new(models) as Arc<_>)]),
             secrets: None,
@@ -139,11 +145,9 @@ impl World {
         let Some((sandbox, workload)) = self.try_inside(session).await else {
             return false;
         };
-        let names = self.log.processes().into_iter();
-        let last = names
-            .filter(|(id, _)| *id == sandbox)
-            .map(|(_, name)| name)
-            .last();
+        let mut names = self.log.processes();
+        names.retain(|(id, _)| *id == sandbox);
+        let last = names.pop().map(|(_, name)| name);
         let Some(last) = last else { return false };
         let killed = workload.signal(&last, Signal::Kill, SignalScope::Sandbox);
         killed.await.is_ok()
