@@ -5,7 +5,7 @@
 //! Each case is named as a fact and cites the clauses that it checks, by the numbers of the seam crates. An
 //! author runs a suite as an ordinary test of the adapter's own crate:
 //!
-//! ```ignore
+//! ```text
 //! astrabox_conformance::engine_conformance!(my_engine::ADAPTER);
 //! astrabox_conformance::provider_conformance!(my_provider::Fixture::new());
 //! ```

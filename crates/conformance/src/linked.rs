@@ -108,7 +108,9 @@ impl Linked {
             .collect()
     }
 
-    /// Runs every suite over everything that is linked, and the seed contract over the fixture engines as well.
+    /// Runs every suite over everything that is linked, and the seed contract over the fixture engines as well. What
+    /// needs a fixture that no registration has (an engine's program, what a secret store keeps at rest) is run by
+    /// the adapters' own tests.
     pub async fn run(&self, settings: &Settings, filter: &Filter) -> Vec<Report> {
         let mut reports = Vec::new();
         reports.extend(self.unknown_settings(settings));

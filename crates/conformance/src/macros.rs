@@ -2,7 +2,7 @@
 
 /// A test that runs the engine suite over an adapter, with or without a fixture of its program.
 ///
-/// ```ignore
+/// ```text
 /// astrabox_conformance::engine_conformance!(my_engine::ADAPTER);
 /// astrabox_conformance::engine_conformance!(whole_conversations, my_engine::ADAPTER, MyProgram);
 /// ```
@@ -32,7 +32,7 @@ macro_rules! engine_conformance {
 /// A test that runs the sandbox suite over the provider of a
 /// [`ProviderFixture`](crate::sandbox::ProviderFixture). Give it a test file of its own: it looks at the whole process.
 ///
-/// ```ignore
+/// ```text
 /// astrabox_conformance::provider_conformance!(MyFixture::new());
 /// ```
 #[macro_export]

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use astrabox_egress::EgressPolicy;
-use astrabox_engine::{Conversation, EngineAdapter, Registration, SandboxRequestContext};
+use astrabox_engine::{
+    Checkpoint, Conversation, EngineAdapter, Registration, SandboxRequestContext,
+};
 use astrabox_registry::Registration as _;
 use astrabox_startup::{
     DeploymentSettings, StartupError, StartupRequest, egress_policy, start_platform_runtime,
@@ -68,6 +70,7 @@ fn cases() -> Vec<Case<SeedBench>> {
         a_needed_callback_without_an_address_is_refused [],
         an_undeclared_kind_of_session_is_refused [],
         an_unknown_provider_is_refused_before_anything_is_made [],
+        reaching_a_running_engine_asks_for_its_sandbox_and_makes_none [],
     ]
 }
 
@@ -153,7 +156,20 @@ impl SeedBench {
         };
         change(&mut settings);
         let platform = SpecPlatform::new(settings, self.providers.clone());
-        let request = spec_request(self.engine.name(), kind, provider);
+        self.start_with(
+            platform,
+            spec_request(self.engine.name(), kind, provider),
+            gateway,
+        )
+        .await
+    }
+
+    async fn start_with(
+        &self,
+        platform: SpecPlatform,
+        request: StartupRequest,
+        gateway: String,
+    ) -> Result<Start, Stop> {
         match start_platform_runtime(&platform, self.adapter(), &request).await {
             Ok(_) => Err(Stop::failed("the start went past the provider boundary")),
             Err(error) => Ok(Start {
@@ -368,5 +384,38 @@ async fn an_unknown_provider_is_refused_before_anything_is_made(bench: &SeedBenc
         0,
         "sandboxes asked for"
     );
+    Ok(())
+}
+
+async fn reaching_a_running_engine_asks_for_its_sandbox_and_makes_none(
+    bench: &SeedBench,
+) -> Checked {
+    for kind in bench.kinds() {
+        let gateway = "http://127.0.0.1:9".to_owned();
+        let settings = DeploymentSettings {
+            model_gateway: Some(gateway.clone()),
+            callback_address: Some(CALLBACK.to_owned()),
+        };
+        let platform = SpecPlatform::new(settings, bench.providers.clone());
+        let mut request = spec_request(bench.engine.name(), *kind, &bench.providers[0]);
+        request.attach_to = Some(SandboxId::new());
+        request.conversation = Conversation::Attach {
+            native_key: "spec-key".to_owned(),
+            checkpoint: Checkpoint::new("{}".to_owned()),
+        };
+        let start = bench.start_with(platform, request, gateway).await?;
+        check!(
+            matches!(start.error, StartupError::Refused(_)),
+            "the start failed with {}",
+            start.error
+        );
+        let calls = start.platform.log().calls();
+        let wanted: Vec<_> = ORDER
+            .iter()
+            .copied()
+            .chain(["connect_sandbox_only"])
+            .collect();
+        check_eq!(calls, wanted, "what was asked, in order");
+    }
     Ok(())
 }
