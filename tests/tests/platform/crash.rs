@@ -86,7 +86,7 @@ async fn play(acts: &[Act], stop_at: Option<usize>) -> Outcome {
     } else {
         let events = stage.journal(id).await;
         check(&events);
-        assert!(stage.world.boxes(id).await.len() <= 1);
+        assert!(stage.world.running(id).await <= 1, "stopped at {stop_at:?}");
         events
     };
     Outcome {

@@ -214,8 +214,8 @@ fn detached(operation: &'static str) -> Error {
 }
 
 /// A provider with fault points. Its programs run in the runtime of the test, not in the server's.
-pub(crate) struct FaultyProvider<P> {
-    pub(crate) inner: Arc<P>,
+pub(crate) struct FaultyProvider {
+    pub(crate) inner: Arc<dyn SandboxProvider>,
     pub(crate) faults: Faults,
     pub(crate) log: Log,
     pub(crate) wire: Wire,
@@ -223,7 +223,7 @@ pub(crate) struct FaultyProvider<P> {
     pub(crate) programs: Handle,
 }
 
-impl<P: SandboxProvider> FaultyProvider<P> {
+impl FaultyProvider {
     fn wrap(&self, sandbox: Sandbox) -> Sandbox {
         let workload = FaultyWorkload {
             id: sandbox.id,
@@ -241,7 +241,7 @@ impl<P: SandboxProvider> FaultyProvider<P> {
 }
 
 #[async_trait]
-impl<P: SandboxProvider> SandboxProvider for FaultyProvider<P> {
+impl SandboxProvider for FaultyProvider {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

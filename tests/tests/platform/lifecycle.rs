@@ -388,7 +388,6 @@ async fn a_sandbox_that_nobody_holds_is_removed_at_the_start() {
     stage.start().await;
     let provider = &stage.world.provider;
     eventually("the orphan is removed", || async {
-        use astrabox_sandbox::SandboxProvider as _;
         let listed = provider.list().await.expect("memory lists");
         listed.iter().all(|info| info.id != orphan)
     })

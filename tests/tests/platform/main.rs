@@ -18,6 +18,7 @@ mod lists;
 mod model;
 mod output;
 mod owners;
+mod real;
 mod resources;
 mod restart;
 mod turns;

@@ -171,6 +171,7 @@ async fn play(stop_at: Option<usize>, steps: Vec<Do>) {
     let each_ends = turns(&events).iter().all(|(_, _, ends)| *ends == 1);
     assert!(each_ends, "every turn has one end: {}", show(&events));
     assert!(stage.open_interactions(id).await.is_empty());
+    assert_eq!(stage.world.running(id).await, 1, "one runtime");
     stage.delete(id).await.expect("it is legal in every state");
     assert!(stage.world.boxes(id).await.is_empty());
 }

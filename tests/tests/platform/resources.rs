@@ -104,7 +104,7 @@ async fn defaults_are_filled_in_and_a_name_is_taken_once() {
         }
     };
     let made = stage.call(make(true)).await.expect("it is made");
-    assert_eq!(made.spec.sandbox, "memory");
+    assert_eq!(made.spec.sandbox, "box");
     assert_eq!(made.spec.model_provider, "fixed");
     assert_eq!(made.spec.limits, stage.world.settings.default_limits);
     assert_eq!(

@@ -1,9 +1,14 @@
 //! Servers that end and begin again, and connections that break.
 
+use std::time::Duration;
+
+use astrabox_platform::PlatformSettings;
 use astrabox_types::SessionState;
 
+use crate::fault::Faults;
 use crate::server::Stage;
 use crate::told::{check, comparable, ended, ends, is_now, names, rests, said, texts};
+use crate::world::{World, settings};
 
 #[tokio::test]
 async fn a_turn_goes_on_while_no_server_runs_and_nothing_is_lost() {
@@ -107,6 +112,43 @@ async fn a_turn_that_was_being_stopped_is_stopped_after_a_restart() {
         let events = stage.journal(id).await;
         check(&events);
         assert_eq!(ends(&events), ["interrupted", "completed"], "{prompt}");
+    }
+}
+
+#[tokio::test]
+async fn the_cause_of_a_stop_is_known_after_a_restart() {
+    let cases = [
+        (
+            "SILENT",
+            "engine_stalled",
+            Duration::from_millis(200),
+            Duration::from_secs(600),
+        ),
+        (
+            "ASK: decision way\nDEAF\nHOLD: never",
+            "interaction_expired",
+            Duration::from_secs(600),
+            Duration::from_millis(200),
+        ),
+    ];
+    for (prompt, expected, stall_timeout, interaction_timeout) in cases {
+        let world = World::with(PlatformSettings {
+            stall_timeout,
+            interaction_timeout,
+            // The first server does not come to the end of it.
+            interrupt_timeout: Duration::from_secs(2),
+            ..settings()
+        });
+        let mut stage = Stage::of(world, Faults::none()).await;
+        let id = stage.create(prompt).await;
+        stage
+            .until(id, "the stop", is_now(SessionState::Interrupting))
+            .await;
+        stage.restart().await;
+        stage.until(id, "the end", ended(1)).await;
+        let events = stage.journal(id).await;
+        check(&events);
+        assert_eq!(ends(&events), [expected], "{prompt}");
     }
 }
 

@@ -91,6 +91,24 @@ async fn a_live_watcher_gets_each_piece_once_and_then_the_whole() {
 }
 
 #[tokio::test]
+async fn pieces_of_a_turn_come_after_its_begin_also_when_the_engine_began_it() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("BACKGROUND: go later").await;
+    let mut watch = stage.watch(id, 0).await;
+    let mut seen = Seen::default();
+    seen.until(&mut watch, |seen| {
+        crate::told::ends(&seen.events).len() == 1
+    })
+    .await;
+    stage.world.release(id, "go").await;
+    seen.until(&mut watch, |seen| {
+        crate::told::ends(&seen.events).len() == 2
+    })
+    .await;
+    assert_eq!(crate::told::texts(&seen.events), ["later"]);
+}
+
+#[tokio::test]
 async fn who_joins_in_the_middle_of_a_message_gets_the_text_so_far_and_then_the_rest() {
     for restart in [false, true] {
         let mut stage = Stage::new().await;

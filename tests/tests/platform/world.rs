@@ -1,7 +1,7 @@
 //! What a restart of the server survives: the database, the sandboxes, the programs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,8 +11,9 @@ use astrabox_egress::EgressPolicy;
 use astrabox_platform::{Images, PlatformParts, PlatformSettings};
 use astrabox_registry::Registry;
 use astrabox_sandbox::{
-    BoxPath, CreateSpec, EgressGate, EgressListener, EgressWorkload, Result as SandboxResult,
-    SandboxInfo, SandboxProvider, Signal, SignalScope, WORKSPACE, Workload, WriteOptions,
+    BoxPath, CreateSpec, EgressGate, EgressListener, EgressWorkload, ProviderContext, Registration,
+    Result as SandboxResult, SandboxInfo, SandboxProvider, Signal, SignalScope, WORKSPACE,
+    Workload, WriteOptions,
 };
 use astrabox_store::{NativeFile, SessionCommit, Store};
 use astrabox_testkit::fake_engine;
@@ -28,7 +29,9 @@ use crate::host::programs;
 /// A host with a database and sandboxes.
 pub(crate) struct World {
     dir: tempfile::TempDir,
-    pub(crate) provider: Arc<MemoryProvider>,
+    pub(crate) provider: Arc<dyn SandboxProvider>,
+    /// The programs of real sandboxes; each server then has a provider of its own.
+    real: Option<Real>,
     pub(crate) log: Log,
     pub(crate) wire: Wire,
     /// Whether servers know the engine.
@@ -39,18 +42,46 @@ pub(crate) struct World {
     programs: Handle,
 }
 
-pub(crate) const ROOT: &str = "root";
+const ROOT: &str = "root";
+
+/// A folder with a short path: sockets go below it.
+fn folder() -> tempfile::TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder
+        .prefix("abx")
+        .tempdir()
+        .expect("a temporary directory")
+}
 
 impl World {
     /// A world with these settings; call it in the runtime that outlives the servers.
     pub(crate) fn with(settings: PlatformSettings) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        std::fs::create_dir(dir.path().join("image")).expect("the image's directory");
         let memory = MemoryWorld::new();
         let provider = MemoryProvider::new(&memory, ROOT, Arc::new(OpenGate), programs());
+        let world = Self::over(folder(), Arc::new(provider), settings);
+        std::fs::create_dir(world.image()).expect("the image's directory");
+        world
+    }
+
+    /// A world with real sandboxes on this machine and the fake engine as a real program.
+    pub(crate) async fn real(real: Real) -> Self {
+        let dir = folder();
+        let provider = real.provider(dir.path()).await;
+        let mut world = Self::over(dir, provider, settings());
+        fake_engine::image(&real.engine, &world.image()).expect("the image can be written");
+        world.real = Some(real);
+        world
+    }
+
+    fn over(
+        dir: tempfile::TempDir,
+        provider: Arc<dyn SandboxProvider>,
+        settings: PlatformSettings,
+    ) -> Self {
         Self {
             dir,
-            provider: Arc::new(provider),
+            provider,
+            real: None,
             log: Log::default(),
             wire: Wire::new(),
             linked: true,
@@ -78,8 +109,12 @@ impl World {
         let store = Store::open(&self.database())
             .await
             .expect("the store opens");
+        let inner = match &self.real {
+            Some(real) => real.provider(self.dir.path()).await,
+            None => Arc::clone(&self.provider),
+        };
         let provider: Arc<dyn SandboxProvider> = Arc::new(FaultyProvider {
-            inner: Arc::clone(&self.provider),
+            inner,
             faults: faults.clone(),
             log: self.log.clone(),
             wire: self.wire.clone(),
@@ -100,7 +135,7 @@ impl World {
         };
         PlatformParts {
             engines: engines.expect("one engine"),
-            sandboxes: BTreeMap::from([("memory", provider)]),
+            sandboxes: BTreeMap::from([("box", provider)]),
             models: BTreeMap::from([("fixed", Arc::new(models) as Arc<_>)]),
             secrets: None,
             identity: Arc::new(identity),
@@ -151,6 +186,19 @@ impl World {
         let Some(last) = last else { return false };
         let killed = workload.signal(&last, Signal::Kill, SignalScope::Sandbox);
         killed.await.is_ok()
+    }
+
+    /// How many programs of a session run.
+    pub(crate) async fn running(&self, session: SessionId) -> usize {
+        let Some((sandbox, workload)) = self.try_inside(session).await else {
+            return 0;
+        };
+        let mut running = 0;
+        for (_, process) in self.log.processes().iter().filter(|(id, _)| *id == sandbox) {
+            let status = workload.status(process).await.expect("memory answers");
+            running += usize::from(status.is_some_and(|status| status.exit.is_none()));
+        }
+        running
     }
 
     /// Ends the sandbox of a session behind the server's back.
@@ -253,7 +301,7 @@ impl World {
 /// Settings with which a test that goes wrong ends soon, and one that goes well meets no watchdog.
 pub(crate) fn settings() -> PlatformSettings {
     PlatformSettings {
-        default_sandbox: "memory".to_owned(),
+        default_sandbox: "box".to_owned(),
         default_model: "fixed".to_owned(),
         start_timeout: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(600),
@@ -262,6 +310,34 @@ pub(crate) fn settings() -> PlatformSettings {
         interaction_timeout: Duration::from_secs(600),
         max_queued_inputs: 10,
         ..PlatformSettings::default()
+    }
+}
+
+/// The programs of real sandboxes.
+pub(crate) struct Real {
+    /// `fake-engine`.
+    pub(crate) engine: PathBuf,
+    /// `astrabox-runner`.
+    pub(crate) runner: PathBuf,
+}
+
+impl Real {
+    async fn provider(&self, dir: &Path) -> Arc<dyn SandboxProvider> {
+        let context = ProviderContext {
+            state_dir: dir.join("s"),
+            run_dir: dir.join("r"),
+            cache_dir: dir.join("c"),
+            root_id: ROOT.to_owned(),
+            gate: Arc::new(OpenGate),
+        };
+        for directory in [&context.state_dir, &context.run_dir, &context.cache_dir] {
+            std::fs::create_dir_all(directory).expect("a directory");
+        }
+        let linked = Registry::<Registration>::linked().expect("names are unique");
+        let local = linked.get("local").expect("it is linked");
+        let config = serde_json::json!({ "runner": self.runner });
+        let built = local.build(config, context).await;
+        built.expect("it can make sandboxes here")
     }
 }
 
