@@ -44,6 +44,25 @@ async fn output_that_the_engine_starts_by_itself_is_a_turn_without_an_input() {
 }
 
 #[tokio::test]
+async fn a_turn_that_the_engine_began_is_stopped_as_any_other() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("LINGER: go report").await;
+    let background = is_now(SessionState::BackgroundRunning);
+    stage.until(id, "the background", background).await;
+    stage.world.release(id, "go").await;
+    let begun = |events: &[_]| (turns(events).len() == 2).then_some(());
+    stage.until(id, "the turn", begun).await;
+    // An input that comes now waits for its end.
+    stage.send(id, "SAY: next").await;
+    assert!(stage.interrupt(id).await.is_some());
+    stage.until(id, "all ends", rests(3)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(ends(&events), ["completed", "interrupted", "completed"]);
+    assert_eq!(turns(&events)[1].1, TurnOrigin::Engine);
+}
+
+#[tokio::test]
 async fn an_input_is_taken_while_work_goes_on_in_the_background() {
     let mut stage = Stage::new().await;
     let id = stage.create("BACKGROUND: go later").await;

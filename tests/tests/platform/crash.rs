@@ -199,6 +199,20 @@ async fn work_in_the_background() {
 }
 
 #[tokio::test]
+async fn a_turn_that_the_engine_begins() {
+    matrix(&[
+        Act::Create("LINGER: go report"),
+        Act::Told("turn.ended", 1),
+        Act::Go("go"),
+        Act::Told("turn.started", 2),
+        Act::Send("SAY: on"),
+        Act::Go("go-end"),
+        Act::Rests(3),
+    ])
+    .await;
+}
+
+#[tokio::test]
 async fn an_engine_that_exits_in_its_turn() {
     matrix(&[
         Act::Create("SAY: so far\nEXIT: 3"),

@@ -197,8 +197,9 @@ impl Wire {
                 }
                 let event = tokio::select! {
                     biased;
-                    _ = async { cut.wait_for(|cut| *cut).await.map(drop) } => None,
+                    // What has arrived is told before the cut is seen.
                     event = stream.next() => Some(event?),
+                    _ = async { cut.wait_for(|cut| *cut).await.map(drop) } => None,
                 };
                 let over = event.is_none();
                 let event = event.unwrap_or_else(|| Err(detached("attach")));

@@ -36,6 +36,7 @@ const PROMPTS: &[&str] = &[
     "SILENT",
     "EXIT: 3",
     "BACKGROUND: go later",
+    "LINGER: go slow",
     "PRELUDE: before\nSAY: z",
     "RUN: echo x > f\nCHILD: c",
     "FAIL: broken",

@@ -6,8 +6,8 @@ use astrabox_platform::PageRequest;
 use astrabox_types::{ContentPart, ErrorReason, JournalEvent, SessionId};
 
 use crate::fault::Faults;
-use crate::server::{Broken, PATIENCE, Server, Stage, caller};
-use crate::told::{check, rests, said, show, texts};
+use crate::server::{Broken, PATIENCE, Server, Stage, caller, reason};
+use crate::told::{check, ends, names, rests, said, show, texts};
 
 #[tokio::test]
 async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
@@ -41,7 +41,7 @@ async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
             }
         };
         sent.expect("an owner takes it");
-        until_ends(server, id, round + 2).await;
+        until(server, id, rests(round + 2)).await;
     }
     let events = stage.journal(id).await;
     check(&events);
@@ -50,8 +50,12 @@ async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
     second.kill().await;
 }
 
-/// Reads the journal until so many turns have ended. A watch would make its server the owner.
-async fn until_ends(server: &Server, id: SessionId, count: usize) -> Vec<JournalEvent> {
+/// Reads the journal until it has what is looked for. A watch would make its server the owner.
+async fn until(
+    server: &Server,
+    id: SessionId,
+    look: impl Fn(&[JournalEvent]) -> Option<()>,
+) -> Vec<JournalEvent> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let listed = server.call(move |platform| async move {
@@ -62,12 +66,49 @@ async fn until_ends(server: &Server, id: SessionId, count: usize) -> Vec<Journal
             platform.list_events(&caller(), id, 0, page).await
         });
         let events = listed.await.expect("the journal").items;
-        if rests(count)(&events).is_some() {
+        if look(&events).is_some() {
             return events;
         }
         assert!(tokio::time::Instant::now() < deadline, "{}", show(&events));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn a_stale_owner_does_not_end_the_turn_of_the_new_one() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: one").await;
+    stage.until(id, "the end", rests(1)).await;
+    let second = Server::start(&stage.world, Faults::none())
+        .await
+        .expect("it starts");
+    let sent = second.call(move |platform| async move {
+        let content = vec![ContentPart::text("HOLD: go\nSAY: two")];
+        platform.send_input(&caller(), None, id, content).await
+    });
+    sent.await.expect("it owns the session");
+    let consumed = |events: &[JournalEvent]| {
+        let consumed = names(events)
+            .into_iter()
+            .filter(|name| *name == "input.consumed");
+        (consumed.count() == 2).then_some(())
+    };
+    until(&second, id, consumed).await;
+    // The first server does not know of the turn.
+    for attempt in 0.. {
+        match stage.release_sandbox(id).await {
+            Err(error) if error.is_retryable() => assert!(attempt < 10, "{error}"),
+            refused => {
+                assert_eq!(reason(refused), ErrorReason::SessionStateWrong);
+                break;
+            }
+        }
+    }
+    stage.world.release(id, "go").await;
+    let events = until(&second, id, rests(2)).await;
+    check(&events);
+    assert_eq!(ends(&events), ["completed", "completed"]);
+    assert_eq!(texts(&events), ["one", "two"]);
 }
 
 #[tokio::test]
@@ -100,7 +141,7 @@ async fn a_stale_owner_that_is_asked_to_release_takes_over_in_order() {
         }
     });
     sent.await.expect("the other server goes on");
-    let events = until_ends(&second, id, 2).await;
+    let events = until(&second, id, rests(2)).await;
     check(&events);
     assert_eq!(texts(&events)[1], r#"you said: ["SAY: one"]"#);
     assert_eq!(stage.world.boxes(id).await.len(), 1);

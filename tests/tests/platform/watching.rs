@@ -6,7 +6,7 @@ use std::time::Duration;
 use astrabox_platform::{Subscription, WatchItem};
 use astrabox_types::{ErrorReason, EventId, EventPayload, JournalEvent, SessionState};
 
-use crate::server::{PATIENCE, Stage, caller, reason};
+use crate::server::{PATIENCE, Stage, caller, eventually, reason};
 use crate::told::{ended, rests, said};
 
 async fn next(watch: &mut Subscription) -> Option<WatchItem> {
@@ -93,7 +93,7 @@ async fn a_live_watcher_gets_each_piece_once_and_then_the_whole() {
 #[tokio::test]
 async fn pieces_of_a_turn_come_after_its_begin_also_when_the_engine_began_it() {
     let mut stage = Stage::new().await;
-    let id = stage.create("BACKGROUND: go later").await;
+    let id = stage.create("LINGER: go later").await;
     let mut watch = stage.watch(id, 0).await;
     let mut seen = Seen::default();
     seen.until(&mut watch, |seen| {
@@ -101,6 +101,11 @@ async fn pieces_of_a_turn_come_after_its_begin_also_when_the_engine_began_it() {
     })
     .await;
     stage.world.release(id, "go").await;
+    seen.until(&mut watch, |seen| {
+        seen.texts.values().any(|text| text == "la")
+    })
+    .await;
+    stage.world.release(id, "go-end").await;
     seen.until(&mut watch, |seen| {
         crate::told::ends(&seen.events).len() == 2
     })
@@ -110,13 +115,22 @@ async fn pieces_of_a_turn_come_after_its_begin_also_when_the_engine_began_it() {
 
 #[tokio::test]
 async fn who_joins_in_the_middle_of_a_message_gets_the_text_so_far_and_then_the_rest() {
-    for restart in [false, true] {
+    for (restart, checkpoint) in [(false, false), (true, false), (true, true)] {
         let mut stage = Stage::new().await;
         let id = stage.create("STREAM: 10 go").await;
         let mut first = stage.watch(id, 0).await;
         let mut seen = Seen::default();
         let half = |seen: &Seen| seen.texts.values().any(|text| text == "d1 d2 d3 d4 d5");
         seen.until(&mut first, half).await;
+        if checkpoint {
+            // What goes to the program is made durable with all that it has said.
+            stage.set_mode(id, "bold").await.expect("it is known");
+            eventually("the program is told", || async {
+                let lines = stage.world.log.stdin_lines().concat();
+                lines.iter().any(|line| line.contains("bold"))
+            })
+            .await;
+        }
         if restart {
             stage.restart().await;
         }

@@ -6,16 +6,26 @@ use super::wire::AskForm;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Directive {
     Say(String),
-    Deltas { count: usize, hold: Option<String> },
+    Deltas {
+        count: usize,
+        hold: Option<String>,
+    },
     Think(String),
     Run(String),
-    File { path: String, text: String },
+    File {
+        path: String,
+        text: String,
+    },
     Ask(AskForm, String),
     Asks(usize),
     Withdraw(String),
     Hold(String),
     Child(String),
-    Background { name: String, text: String },
+    Background {
+        name: String,
+        text: String,
+        lingers: bool,
+    },
     Prelude(String),
     Recall,
     Notice,
@@ -72,9 +82,10 @@ fn directive(line: &str) -> Option<Directive> {
         "WITHDRAW" => Directive::Withdraw(whole()),
         "HOLD" => Directive::Hold(whole()),
         "CHILD" => Directive::Child(whole()),
-        "BACKGROUND" => Directive::Background {
+        "BACKGROUND" | "LINGER" => Directive::Background {
             name: first.to_owned(),
             text: rest.to_owned(),
+            lingers: keyword == "LINGER",
         },
         "PRELUDE" => Directive::Prelude(whole()),
         "REQUEST" => Directive::Request(whole()),

@@ -54,6 +54,13 @@ enum Halt {
 
 type Done = Result<(), Halt>;
 
+/// Work in the background.
+struct Work {
+    name: String,
+    text: String,
+    lingers: bool,
+}
+
 struct Program<'h, H> {
     host: &'h mut H,
     key: String,
@@ -66,7 +73,7 @@ struct Program<'h, H> {
     waiting: VecDeque<(InputId, String, Option<String>)>,
     answers: BTreeMap<String, InteractionAnswer>,
     replies: BTreeMap<String, String>,
-    background: Vec<(String, String)>,
+    background: Vec<Work>,
     stop: bool,
     deaf: bool,
     ended: bool,
@@ -103,11 +110,10 @@ impl<'h, H: Host> Program<'h, H> {
         if self.ended {
             return Some(0);
         }
-        let due = (0..self.background.len()).find(|at| self.is_there(&self.background[*at].0));
+        let due = (0..self.background.len()).find(|at| self.is_there(&self.background[*at].name));
         if let Some(at) = due {
-            let (_, text) = self.background.remove(at);
-            self.speak_unasked(&text, self.background.is_empty());
-            return None;
+            let work = self.background.remove(at);
+            return self.report(work).await;
         }
         let within = (!self.background.is_empty()).then_some(LOOK_AGAIN);
         self.listen(within).await;
@@ -197,15 +203,36 @@ impl<'h, H: Host> Program<'h, H> {
         format!("{kind}-{}-{}", self.turn, self.part)
     }
 
-    /// A turn of the program's own.
-    fn speak_unasked(&mut self, text: &str, last: bool) {
+    /// A turn of the program's own about work that is done; an exit code when the program ends with it.
+    async fn report(&mut self, work: Work) -> Option<i32> {
         self.begin_turn(&Record::Own);
         self.say(&FromProgram::Begin);
-        self.message(&[text], false, None);
-        if last {
+        let done = if work.lingers {
+            self.linger(&work).await
+        } else {
+            self.message(&[&work.text], false, None);
+            Ok(())
+        };
+        if self.background.is_empty() {
             self.say(&FromProgram::Background { open: false });
         }
-        self.end(Outcome::Completed, true);
+        let outcome = match done {
+            Err(Halt::Exit(code)) => return Some(code),
+            Err(_) => Outcome::Interrupted,
+            Ok(()) => Outcome::Completed,
+        };
+        self.end(outcome, true);
+        None
+    }
+
+    async fn linger(&mut self, work: &Work) -> Done {
+        let message = self.fresh("m");
+        let (head, tail) = halves(&work.text);
+        self.delta(&message, false, head, None);
+        self.wait_for(&format!("{}-end", work.name)).await?;
+        self.delta(&message, false, tail, None);
+        self.complete(message, work.text.clone(), false, None);
+        Ok(())
     }
 
     fn begin_turn(&mut self, record: &Record) {
@@ -308,8 +335,16 @@ impl<'h, H: Host> Program<'h, H> {
             Directive::Withdraw(text) => self.withdraw(text),
             Directive::Hold(name) => self.wait_for(&name).await?,
             Directive::Child(text) => self.child(&text),
-            Directive::Background { name, text } => {
-                self.background.push((name, text));
+            Directive::Background {
+                name,
+                text,
+                lingers,
+            } => {
+                self.background.push(Work {
+                    name,
+                    text,
+                    lingers,
+                });
                 self.say(&FromProgram::Background { open: true });
             }
             Directive::Prelude(_) => {}
@@ -511,10 +546,7 @@ impl<'h, H: Host> Program<'h, H> {
             state(ChildRunState::Completed),
         );
         self.say(&running);
-        let half = (0..=text.len() / 2)
-            .rev()
-            .find(|at| text.is_char_boundary(*at));
-        let (head, tail) = text.split_at(half.unwrap_or(0));
+        let (head, tail) = halves(text);
         self.message(&[head, tail], false, Some(&child));
         self.say(&completed);
     }
@@ -531,6 +563,12 @@ impl<'h, H: Host> Program<'h, H> {
         self.message(&[&format!("reply: {error}")], false, None);
         Ok(())
     }
+}
+
+fn halves(text: &str) -> (&str, &str) {
+    let half = (0..=text.len() / 2).rev();
+    let at = half.into_iter().find(|at| text.is_char_boundary(*at));
+    text.split_at(at.unwrap_or(0))
 }
 
 fn session_file(key: &str) -> String {
