@@ -4,8 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astrabox_runner_protocol::launch::{Base, LaunchSpec, Limits, SPEC_FORMAT, Volume};
-use astrabox_runner_protocol::{ConnectOptions, ProcessIdentity, RunnerClient};
+use astrabox_runner_protocol::launch::{
+    Base, LaunchSpec, Limits, RUNNER_SOCKET, SPEC_FORMAT, Volume,
+};
+use astrabox_runner_protocol::{
+    ConnectOptions, ProcessIdentity, RunnerClient, RunnerError, RunnerErrorKind,
+};
 use astrabox_sandbox::{Claim, CreateSpec, EGRESS_PROXY_PORT, Error, ErrorKind, Result};
 use astrabox_types::{SandboxId, Timestamp};
 use tokio::time::Instant;
@@ -168,9 +172,9 @@ impl Local {
     ) -> Result<()> {
         self.gate.close(id).await?;
         let known = self.forget(id);
+        self.end_runner(folder, id, known).await?;
         let mut host_uid = record.and_then(|record| record.host_uid);
         if let Some(spec) = folder.spec() {
-            self.end_runner(folder, known, &spec).await?;
             self.program.clean("destroy", &folder.spec_path()).await?;
             host_uid = host_uid.or(Some(spec.host_uid));
         }
@@ -189,8 +193,8 @@ impl Local {
     async fn end_runner(
         &self,
         folder: &Folder,
+        id: SandboxId,
         known: Option<Arc<LocalWorkload>>,
-        spec: &LaunchSpec,
     ) -> Result<()> {
         let io = |error| host("destroy", "the runner's record", error);
         let Some(process) = folder.runner().map_err(io)? else {
@@ -203,17 +207,23 @@ impl Local {
             match known {
                 Some(workload) => workload.client().shutdown().await,
                 None => {
-                    let options = ConnectOptions::new(spec.runner_socket());
-                    RunnerClient::connect(options).await?.shutdown().await
+                    let options = ConnectOptions::new(folder.run_dir().join(RUNNER_SOCKET));
+                    let client = RunnerClient::connect(options).await?;
+                    if client.info().process != process {
+                        let text = "another runner answered";
+                        let kind = RunnerErrorKind::Protocol;
+                        return Err(RunnerError::new(kind, "destroy", text));
+                    }
+                    client.shutdown().await
                 }
             }
         };
         match tokio::time::timeout(LOOK, ask).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(sandbox = spec.sandbox_id, %error, "the runner is killed");
+                tracing::warn!(sandbox = %id, %error, "the runner is killed");
             }
-            Err(_) => tracing::warn!(sandbox = spec.sandbox_id, "a silent runner is killed"),
+            Err(_) => tracing::warn!(sandbox = %id, "a silent runner is killed"),
         }
         if ends(&process, LOOK).await.map_err(io)? {
             return Ok(());
