@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use astrabox_egress::EgressPolicy;
 use astrabox_sandbox::{
     BoxPath, Capabilities, Claim, CreateSpec, DestroyProof, Diagnostics, Error, ErrorKind,
-    FileInfo, OutputStream, Posture, Probe, ProcessName, ProcessStatus, Result, Sandbox,
-    SandboxInfo, SandboxProvider, Signal, SignalScope, Snapshot, SpawnSpec, Workload, WriteOptions,
+    FileInfo, OutputEvent, OutputStream, Posture, Probe, ProcessName, ProcessStatus, Result,
+    Sandbox, SandboxInfo, SandboxProvider, Signal, SignalScope, Snapshot, SpawnSpec, Workload,
+    WriteOptions,
 };
 use astrabox_store::{FaultPoint, Moment};
 use astrabox_types::{AssignmentId, SandboxId, Timestamp, VolumeId};
@@ -163,24 +164,46 @@ impl Log {
 
 /// The connections between servers and sandboxes. A clone is the same.
 #[derive(Clone)]
-pub(crate) struct Wire(Arc<watch::Sender<bool>>);
+pub(crate) struct Wire(Arc<watch::Sender<State>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Whole,
+    Cut,
+    /// Whole until the next output; the stream that carries it breaks right behind it.
+    BreaksBehindOutput,
+}
+
+/// A stream on its way.
+struct Carried {
+    stream: OutputStream,
+    wire: Wire,
+    state: watch::Receiver<State>,
+    breaks: bool,
+    over: bool,
+}
 
 impl Wire {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        Self(Arc::new(watch::Sender::new(State::Whole)))
     }
 
     /// Cuts all of them: streams break and calls are `Detached`, until they are mended.
     pub(crate) fn cut(&self) {
-        self.0.send_replace(true);
+        self.0.send_replace(State::Cut);
     }
 
     pub(crate) fn mend(&self) {
-        self.0.send_replace(false);
+        self.0.send_replace(State::Whole);
+    }
+
+    /// Breaks one stream, together with what it brings next.
+    pub(crate) fn break_behind_output(&self) {
+        self.0.send_replace(State::BreaksBehindOutput);
     }
 
     fn check(&self, operation: &'static str) -> Result<()> {
-        if *self.0.borrow() {
+        if *self.0.borrow() == State::Cut {
             return Err(detached(operation));
         }
         Ok(())
@@ -188,25 +211,46 @@ impl Wire {
 
     /// The same stream, until it is cut.
     fn carry(&self, stream: OutputStream) -> OutputStream {
-        let cut = self.0.subscribe();
-        let carried = futures::stream::unfold(
-            (stream, cut, false),
-            |(mut stream, mut cut, over)| async move {
-                if over {
-                    return None;
-                }
-                let event = tokio::select! {
-                    biased;
-                    // What has arrived is told before the cut is seen.
-                    event = stream.next() => Some(event?),
-                    _ = async { cut.wait_for(|cut| *cut).await.map(drop) } => None,
-                };
-                let over = event.is_none();
-                let event = event.unwrap_or_else(|| Err(detached("attach")));
-                Some((event, (stream, cut, over)))
-            },
-        );
-        carried.boxed()
+        let carried = Carried {
+            stream,
+            wire: self.clone(),
+            state: self.0.subscribe(),
+            breaks: false,
+            over: false,
+        };
+        let events = futures::stream::unfold(carried, |mut carried| async move {
+            let event = carried.next().await?;
+            Some((event, carried))
+        });
+        events.boxed()
+    }
+}
+
+impl Carried {
+    async fn next(&mut self) -> Option<Result<OutputEvent>> {
+        if self.over {
+            return None;
+        }
+        if self.breaks {
+            self.over = true;
+            return Some(Err(detached("attach")));
+        }
+        let state = &mut self.state;
+        let event = tokio::select! {
+            biased;
+            _ = async { state.wait_for(|state| *state == State::Cut).await.map(drop) } => None,
+            event = self.stream.next() => Some(event?),
+        };
+        let armed = |state: &mut State| {
+            let armed = *state == State::BreaksBehindOutput;
+            if armed {
+                *state = State::Whole;
+            }
+            armed
+        };
+        self.breaks = event.is_some() && self.wire.0.send_if_modified(armed);
+        self.over = event.is_none();
+        Some(event.unwrap_or_else(|| Err(detached("attach"))))
     }
 }
 

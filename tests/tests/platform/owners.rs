@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use astrabox_platform::PageRequest;
-use astrabox_types::{ContentPart, ErrorReason, JournalEvent, SessionId};
+use astrabox_types::{
+    ContentPart, ErrorReason, EventPayload, JournalEvent, SessionId, SessionState,
+};
 
 use crate::fault::Faults;
 use crate::server::{Broken, PATIENCE, Server, Stage, caller, reason};
@@ -18,6 +20,7 @@ async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
     let second = Server::start(&stage.world, Faults::none())
         .await
         .expect("it starts");
+    own(&second, id).await;
     stage.world.release(id, "go").await;
     stage.until(id, "the end", rests(1)).await;
     assert_eq!(stage.world.boxes(id).await.len(), 1);
@@ -48,6 +51,14 @@ async fn a_stale_owner_writes_nothing_and_destroys_nothing() {
     assert_eq!(texts(&events)[2..], ["round 0", "round 1", "round 2"]);
     assert_eq!(stage.world.log.processes().len(), 1, "one runtime");
     second.kill().await;
+}
+
+/// Waits until this server owns the session: its owner answers.
+async fn own(server: &Server, id: SessionId) {
+    let watched = server.call(move |platform| async move {
+        platform.watch(&caller(), id, 0, false).await.map(drop)
+    });
+    watched.await.expect("the session is there");
 }
 
 /// Reads the journal until it has what is looked for. A watch would make its server the owner.
@@ -82,6 +93,7 @@ async fn a_stale_owner_does_not_end_the_turn_of_the_new_one() {
     let second = Server::start(&stage.world, Faults::none())
         .await
         .expect("it starts");
+    own(&second, id).await;
     let sent = second.call(move |platform| async move {
         let content = vec![ContentPart::text("HOLD: go\nSAY: two")];
         platform.send_input(&caller(), None, id, content).await
@@ -119,6 +131,7 @@ async fn a_stale_owner_that_is_asked_to_release_takes_over_in_order() {
     let second = Server::start(&stage.world, Faults::none())
         .await
         .expect("it starts");
+    own(&second, id).await;
     let released = loop {
         match stage.release_sandbox(id).await {
             Err(error) if error.is_retryable() => {
@@ -145,4 +158,13 @@ async fn a_stale_owner_that_is_asked_to_release_takes_over_in_order() {
     check(&events);
     assert_eq!(texts(&events)[1], r#"you said: ["SAY: one"]"#);
     assert_eq!(stage.world.boxes(id).await.len(), 1);
+    // Nobody saw the engine end before its end was in order.
+    let rest = events.iter().find_map(|event| match &event.payload {
+        EventPayload::SessionStatus {
+            state: SessionState::Hibernated,
+            reason,
+        } => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(rest, Some(None), "{}", show(&events));
 }
