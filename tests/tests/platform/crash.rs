@@ -116,6 +116,17 @@ fn told(processes: Vec<Vec<String>>) -> Vec<Vec<String>> {
     lines.filter(|lines| lines.len() > 1).collect()
 }
 
+/// A release that is cut off is seen as an engine or a sandbox that ended: the reason of the rest tells that.
+fn without_reasons_of_rest(journal: Vec<String>) -> Vec<String> {
+    let plain = |line: String| match line.split_once(r#"{"session.status":{"reason":"#) {
+        Some((before, after)) if after.contains("HIBERNATED") => {
+            format!("{before} a reason and {}", r#""state":"HIBERNATED"}}"#)
+        }
+        _ => line,
+    };
+    journal.into_iter().map(plain).collect()
+}
+
 async fn matrix(acts: &[Act]) {
     let whole = play(acts, None).await;
     let again = play(acts, None).await;
@@ -132,7 +143,13 @@ async fn matrix(acts: &[Act]) {
             continue;
         };
         let name = format!("stopped at point {at} of {count}, {place}");
-        assert_eq!(cut.journal, whole.journal, "{name}: {}", cut.text);
+        if acts.iter().any(|act| matches!(act, Act::Release)) {
+            let whole = without_reasons_of_rest(whole.journal.clone());
+            let cut_off = without_reasons_of_rest(cut.journal);
+            assert_eq!(cut_off, whole, "{name}: {}", cut.text);
+        } else {
+            assert_eq!(cut.journal, whole.journal, "{name}: {}", cut.text);
+        }
         assert_eq!(cut.told, whole.told, "{name}: every line is delivered once");
     }
 }

@@ -360,6 +360,9 @@ impl SandboxProvider for FaultyProvider {
     }
 
     async fn list(&self) -> Result<Vec<SandboxInfo>> {
+        if self.stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         self.inner.list().await
     }
 

@@ -306,6 +306,43 @@ async fn a_sandbox_whose_end_is_not_proven_keeps_its_session() {
 }
 
 #[tokio::test]
+async fn a_sandbox_whose_program_ended_is_removed_by_the_next_server() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: one").await;
+    stage.until(id, "the end", rests(1)).await;
+    stage.world.kill_engine(id).await;
+    let rest = is_now(SessionState::Hibernated);
+    stage.until(id, "rest", rest).await;
+    assert_eq!(
+        stage.world.boxes(id).await.len(),
+        1,
+        "it is good for the next program"
+    );
+    stage.restart().await;
+    let world = &stage.world;
+    eventually("the sandbox is removed", || async {
+        world.boxes(id).await.is_empty()
+    })
+    .await;
+    stage.send(id, "RECALL").await;
+    stage.until(id, "the second end", rests(2)).await;
+    check(&stage.journal(id).await);
+}
+
+#[tokio::test]
+async fn a_provider_that_never_answers_does_not_keep_a_server_from_starting() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: one").await;
+    stage.until(id, "the end", rests(1)).await;
+    stage.kill().await;
+    stage.world.stuck.store(true, Ordering::Relaxed);
+    stage.start().await;
+    stage.send(id, "RECALL").await;
+    stage.until(id, "the second end", rests(2)).await;
+    check(&stage.journal(id).await);
+}
+
+#[tokio::test]
 async fn a_mode_holds_for_the_turns_that_follow_whenever_it_is_set() {
     let mut stage = Stage::new().await;
     let id = stage.create("MODE").await;

@@ -250,7 +250,7 @@ impl Platform {
     /// Watches a session: what is durable after `after_seq`, then what happens.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, `INVALID_FIELD` when `after_seq` is beyond the journal.
+    /// `SESSION_NOT_FOUND`, `FOREIGN_CURSOR` when `after_seq` is beyond the journal.
     pub async fn watch(
         &self,
         ctx: &OpContext,

@@ -19,7 +19,7 @@ use astrabox_types::{ErrorReason, SessionId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use reconcile::destroy_proven;
+pub(crate) use reconcile::{destroy_proven, timed};
 
 use crate::parts::PlatformParts;
 use crate::session::SessionHandle;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::draft::Draft;
 use super::owner::{Cause, Owner, Stop};
-use crate::manager::destroy_proven;
+use crate::manager::{destroy_proven, timed};
 use crate::{Error, Result};
 
 /// How long a program may take to end by itself when its sandbox is released.
@@ -102,7 +102,8 @@ impl Owner {
         }
         self.destroy_or_refuse().await?;
         if let Ok(provider) = self.provider() {
-            provider.delete_volume(self.row.volume_id).await?;
+            let deleting = provider.delete_volume(self.row.volume_id);
+            timed("delete volume", deleting).await?;
         }
         let mut draft = Draft::default();
         self.forget_engine(&mut draft, true);
@@ -161,7 +162,8 @@ impl Owner {
         };
         let mut doomed = Vec::from_iter(self.row.sandbox_id);
         if let Some(assignment) = &self.row.assignment_id {
-            match provider.find_sandbox_by_assignment(assignment).await {
+            let looking = provider.find_sandbox_by_assignment(assignment);
+            match timed("find sandbox", looking).await {
                 Ok(found) => doomed.extend(found.filter(|id| !doomed.contains(id))),
                 Err(error) => {
                     tracing::warn!(session = %self.id, %error, "the assigned sandbox could not be looked for");

@@ -293,11 +293,16 @@ impl Owner {
     /// Waits for a command while no engine runs.
     async fn rest(&mut self) -> Result<()> {
         let draining = self.manager.draining.clone();
-        let idle_until = self.progress + self.manager.parts.settings.idle_timeout;
+        let put_away_at = if self.reusable {
+            self.progress + self.manager.parts.settings.idle_timeout
+        } else {
+            // Nobody knows what runs in it: it is for no one. It may have been tried before.
+            Instant::now() + Duration::from_millis(50 << self.failures.min(6))
+        };
         let keeps_sandbox = self.row.sandbox_id.is_some() || self.row.assignment_id.is_some();
         tokio::select! {
             () = draining.cancelled() => Ok(()),
-            () = tokio::time::sleep_until(idle_until), if keeps_sandbox => self.put_away(None, None).await.map(drop),
+            () = tokio::time::sleep_until(put_away_at), if keeps_sandbox => self.put_away(None, None).await.map(drop),
             command = self.mailbox.recv() => match command {
                 Some(command) => self.handle(command, None).await.map(drop),
                 // The manager keeps a sender, so this is its end.

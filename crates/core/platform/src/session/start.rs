@@ -11,14 +11,18 @@ use astrabox_startup::{
 use astrabox_types::{
     AssignmentId, ErrorReason, SandboxId, SessionState, TurnFailure, TurnOutcome,
 };
+use tokio::time::Instant;
 
 use super::Command;
 use super::draft::Draft;
 use super::owner::Owner;
+use crate::manager::timed;
 use crate::{Error, Result};
 
 /// How often a sandbox that should run is tried to be reached before its turn is given up.
 const MOST_MISSES: u32 = 20;
+/// How long the making of a sandbox and the start of an engine in it may take, before the binding is waited for.
+const MOST_MAKING: Duration = Duration::from_secs(600);
 
 /// How the bringing up ended without a runtime.
 enum Interrupted {
@@ -173,9 +177,11 @@ impl Owner {
     ) -> std::result::Result<std::result::Result<StartedRuntime, StartupError>, Interrupted> {
         let manager = std::sync::Arc::clone(&self.manager);
         let mut start = pin!(start_platform_runtime(manager.as_ref(), adapter, request));
+        let late = Instant::now() + MOST_MAKING + request.bind_within;
         loop {
             let command = tokio::select! {
                 started = &mut start => return Ok(started),
+                () = tokio::time::sleep_until(late) => return Ok(Err(too_late())),
                 () = manager.draining.cancelled() => return Err(Interrupted::Draining),
                 command = self.mailbox.recv() => command,
             };
@@ -196,7 +202,7 @@ impl Owner {
     async fn adopt(&mut self, runtime: &StartedRuntime, attached: bool) -> Result<()> {
         self.row.sandbox_id = Some(runtime.sandbox.id);
         self.row.native_key = Some(runtime.native_key.clone());
-        self.progress = tokio::time::Instant::now();
+        self.progress = Instant::now();
         if attached {
             return Ok(());
         }
@@ -248,10 +254,11 @@ impl Owner {
                 return self.lost("sandbox_provider_unknown", &message).await;
             }
         };
-        match provider.probe(sandbox).await {
-            Probe::NotFound => return self.lost("sandbox_gone", "the sandbox ended").await,
-            Probe::Ok => {}
-            Probe::ProbeFailed(error) => {
+        let probing = async { Ok(provider.probe(sandbox).await) };
+        match timed("probe", probing).await {
+            Ok(Probe::NotFound) => return self.lost("sandbox_gone", "the sandbox ended").await,
+            Ok(Probe::Ok) => {}
+            Ok(Probe::ProbeFailed(error)) | Err(error) => {
                 tracing::warn!(session = %self.id, %error, "nothing is known about the sandbox");
             }
         }
@@ -368,4 +375,9 @@ impl Owner {
             draft.commit.runtime.sandbox_id = Some(None);
         }
     }
+}
+
+fn too_late() -> StartupError {
+    let text = "the sandbox and its engine did not come up in time";
+    astrabox_sandbox::Error::new(ErrorKind::DeadlineExceeded, "start", text).into()
 }
