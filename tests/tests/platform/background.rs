@@ -2,7 +2,7 @@
 
 use astrabox_types::{ChildRunState, EventPayload, MessageKind, SessionState, TurnOrigin};
 
-use crate::server::Stage;
+use crate::stage::Stage;
 use crate::told::{check, ended, ends, is_now, rests, said, states, texts, turns};
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use astrabox_types::{InteractionAnswer, SessionId};
 
 use crate::fault::Faults;
 use crate::interactions::choose;
-use crate::server::Stage;
+use crate::stage::Stage;
 use crate::told::{asked, check, comparable, rests, show};
 use crate::world::World;
 

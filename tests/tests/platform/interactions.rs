@@ -9,7 +9,8 @@ use astrabox_types::{
 };
 
 use crate::fault::Faults;
-use crate::server::{Broken, Stage, caller, key, reason};
+use crate::server::{Broken, caller, key, reason};
+use crate::stage::Stage;
 use crate::told::{asked, check, ended, ends, is_now, names, rests, said, states, texts};
 use crate::world::{World, settings};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use astrabox_types::{ErrorReason, EventPayload, InteractionAnswer, SessionState, TurnOutcome};
 
 use crate::fault::Faults;
-use crate::server::{Stage, pass_ms};
+use crate::server::pass_ms;
+use crate::stage::Stage;
 use crate::told::{asked, check, ended, ends, is_now, names, outcomes, said, texts};
 use crate::world::{World, settings};
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use astrabox_platform::{PageRequest, SessionFilter};
 use astrabox_types::ErrorReason;
 
-use crate::server::{Stage, caller, environment, key, reason};
+use crate::server::{caller, environment, key, reason};
+use crate::stage::Stage;
 use crate::told::rests;
 
 fn page(size: u32, token: Option<String>) -> PageRequest {

@@ -3,10 +3,13 @@
 //! The server runs in a runtime of its own, so that a test can end it as a kill does: every task is dropped where it
 //! stands. Sandboxes and their programs live outside of it, as they do in a product.
 
+mod boxes;
 mod fault;
 mod host;
 mod server;
+mod stage;
 mod told;
+mod wire;
 mod world;
 
 mod background;
@@ -21,5 +24,6 @@ mod owners;
 mod real;
 mod resources;
 mod restart;
+mod resuming;
 mod turns;
 mod watching;

@@ -6,7 +6,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::fault::Faults;
 use crate::interactions::choose;
-use crate::server::{PATIENCE, Stage};
+use crate::server::PATIENCE;
+use crate::stage::Stage;
 use crate::told::{check, inputs, show, turns};
 use crate::world::World;
 

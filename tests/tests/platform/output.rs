@@ -2,7 +2,7 @@
 
 use astrabox_types::{EventPayload, FileChangeKind, MessageKind};
 
-use crate::server::Stage;
+use crate::stage::Stage;
 use crate::told::{check, ended, ends, texts};
 
 fn diagnostics(events: &[astrabox_types::JournalEvent]) -> Vec<(String, Option<String>)> {

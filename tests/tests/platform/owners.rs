@@ -8,7 +8,8 @@ use astrabox_types::{
 };
 
 use crate::fault::Faults;
-use crate::server::{Broken, PATIENCE, Server, Stage, caller, reason};
+use crate::server::{Broken, PATIENCE, Server, caller, reason};
+use crate::stage::Stage;
 use crate::told::{check, ends, names, rests, said, show, texts};
 
 #[tokio::test]

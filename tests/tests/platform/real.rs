@@ -8,7 +8,7 @@ use astrabox_types::{EventPayload, JournalEvent, SessionState};
 
 use crate::fault::Faults;
 use crate::interactions::choose;
-use crate::server::Stage;
+use crate::stage::Stage;
 use crate::told::{asked, check, ended, ends, is_now, names, rests, said, show, texts};
 use crate::world::{Real, World};
 

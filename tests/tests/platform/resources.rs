@@ -3,7 +3,8 @@
 use astrabox_platform::{AgentDraft, AgentUpdate, EnvironmentUpdate, SessionDraft};
 use astrabox_types::{EnvironmentSpec, ErrorReason, Networking, PermissionLevel, ResourceLimits};
 
-use crate::server::{Stage, agent, caller, draft, environment, key, reason};
+use crate::server::{agent, caller, draft, environment, key, reason};
+use crate::stage::Stage;
 use crate::told::rests;
 
 #[tokio::test]

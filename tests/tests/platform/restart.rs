@@ -6,7 +6,7 @@ use astrabox_platform::PlatformSettings;
 use astrabox_types::SessionState;
 
 use crate::fault::Faults;
-use crate::server::Stage;
+use crate::stage::Stage;
 use crate::told::{check, comparable, ended, ends, is_now, names, rests, said, texts};
 use crate::world::{World, settings};
 

@@ -7,7 +7,8 @@ use astrabox_types::{
     ContentPart, ErrorReason, EventPayload, MAX_INPUT_BYTES, SessionState, TurnOrigin,
 };
 
-use crate::server::{Broken, Stage, caller, draft, key, reason};
+use crate::server::{Broken, caller, draft, key, reason};
+use crate::stage::Stage;
 use crate::told::{check, ended, ends, inputs, is_now, names, rests, said, states, texts, turns};
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use astrabox_platform::{Subscription, WatchItem};
 use astrabox_types::{ErrorReason, EventId, EventPayload, JournalEvent, SessionState};
 
-use crate::server::{PATIENCE, Stage, caller, eventually, reason};
+use crate::server::{PATIENCE, caller, eventually, reason};
+use crate::stage::Stage;
 use crate::told::{ended, rests, said};
 
 async fn next(watch: &mut Subscription) -> Option<WatchItem> {

@@ -23,8 +23,10 @@ use astrabox_types::{
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
-use crate::fault::{Faults, FaultyProvider, Log, Wire};
+use crate::boxes::FaultyProvider;
+use crate::fault::Faults;
 use crate::host::programs;
+use crate::wire::{Log, Wire};
 
 /// A host with a database and sandboxes.
 pub(crate) struct World {

@@ -52,6 +52,7 @@
 //! itself is between `begin` and an `end` that is `own`.
 
 mod adapter;
+mod deeds;
 mod directive;
 mod host;
 mod image;

@@ -6,6 +6,7 @@ mod groups;
 mod keys;
 mod model;
 mod pages;
+mod parts;
 mod reopen;
 mod resources;
 mod support;
