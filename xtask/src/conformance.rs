@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Result, ensure};
 
 use crate::process::{cargo, passthrough};
+use crate::test::{self, Mode};
 use crate::tree;
 
 /// Run the conformance suites and print passed and failed counts for each engine and provider.
@@ -19,10 +20,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let command = match &args.krate {
+    let mut command = match &args.krate {
         Some(path) => outside(path)?,
         None => linked(),
     };
+    // The local sandbox provider needs a runner, on a fresh clone as well.
+    test::prepare(&["runner"], Mode::Local)?.prepare(&mut command);
     passthrough(command)
 }
 

@@ -74,7 +74,7 @@ impl Context {
     }
 
     /// Gives `command` the environment of this run.
-    pub(super) fn prepare(&self, command: &mut Command) {
+    pub(crate) fn prepare(&self, command: &mut Command) {
         for (name, value) in &self.environment {
             command.env(name, value);
         }
