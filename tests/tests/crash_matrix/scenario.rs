@@ -272,9 +272,7 @@ impl Scene {
             let Ok(journal) = ended.await else {
                 break;
             };
-            let said = |event: &v1::Event| {
-                matches!(&event.payload, Some(Payload::MessageCompleted(said)) if said.text.contains("usable"))
-            };
+            let said = |event: &v1::Event| matches!(&event.payload, Some(Payload::MessageCompleted(said)) if said.text.contains("usable"));
             if journal?.iter().any(said) {
                 return Ok(());
             }

@@ -57,12 +57,17 @@ impl Fault {
         let at = self.passed.load(Ordering::SeqCst);
         let passes = moment == self.moment
             && self.file.with_extension("arm").exists()
-            && self.words.get(at).is_some_and(|word| words.iter().any(|one| one == word));
+            && self
+                .words
+                .get(at)
+                .is_some_and(|word| words.iter().any(|one| one == word));
         if !passes {
             return;
         }
         // Two writes at once pass one word once.
-        let next = self.passed.compare_exchange(at, at + 1, Ordering::SeqCst, Ordering::SeqCst);
+        let next = self
+            .passed
+            .compare_exchange(at, at + 1, Ordering::SeqCst, Ordering::SeqCst);
         if next.is_ok() && at + 1 == self.words.len() {
             tracing::warn!(words = ?self.words, "standing still at a fault point");
             stand_still(&self.file).await;
