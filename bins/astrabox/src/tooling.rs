@@ -103,7 +103,9 @@ mod tests {
     #[test]
     fn a_server_is_a_program_or_an_address() {
         let read = mcp_server(r#"a={"command":"perl","args":["x.pl"]}"#).expect("a program");
-        assert!(matches!(read.transport, Some(Transport::Stdio(program)) if program.args == ["x.pl"]));
+        assert!(
+            matches!(read.transport, Some(Transport::Stdio(program)) if program.args == ["x.pl"])
+        );
         let read = mcp_server(r#"b={"url":"https://mcp.test"}"#).expect("an address");
         assert_eq!(read.name, "b");
         for wrong in ["a", "a={}", r#"a={"command":"x","url":"y"}"#, "a=x"] {

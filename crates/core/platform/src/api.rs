@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use astrabox_types::{
-    AgentId, ContentPart, Interaction, InteractionState, JournalEvent, McpServer, Networking, PermissionLevel,
-    ResourceLimits, SandboxId, Session, Skill, TurnId,
+    AgentId, ContentPart, Interaction, InteractionState, JournalEvent, McpServer, Networking,
+    PermissionLevel, ResourceLimits, SandboxId, Session, Skill, TurnId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.

@@ -175,7 +175,10 @@ pub(crate) fn mcp_servers(servers: &[McpServer]) -> Result<()> {
                         return Err(Error::field(FIELD, "has no NUL"));
                     }
                 }
-                if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains('=')) {
+                if let Some(name) = env
+                    .keys()
+                    .find(|name| name.is_empty() || name.contains('='))
+                {
                     let text = format!("has `{name}`, which is not the name of a variable");
                     return Err(Error::field(FIELD, text));
                 }
@@ -249,7 +252,8 @@ pub(crate) fn skills(skills: &[Skill]) -> Result<()> {
         }
         for (path, content) in &skill.files {
             if path.len() > 512 || BoxPath::new(format!("/{path}")).is_err() {
-                let text = format!("has `{path}`, which is not a relative path without `.` and `..`");
+                let text =
+                    format!("has `{path}`, which is not a relative path without `.` and `..`");
                 return Err(Error::field(FIELD, text));
             }
             bytes += path.len() + content.len();

@@ -8,7 +8,8 @@ use astrabox_engine::sandbox::{Signal, SignalScope, Workload, WriteOptions};
 use astrabox_engine::{
     Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, Error,
     ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, PrepareContext, RecordFormat, Result,
-    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options, from_sandbox,
+    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options,
+    from_sandbox,
 };
 use astrabox_types::SessionKind;
 use async_trait::async_trait;
