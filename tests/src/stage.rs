@@ -104,8 +104,21 @@ impl Stage {
     /// # Errors
     /// As `of`.
     pub async fn with(program: &Program, agent: v1::AgentSpec) -> Result<Self> {
+        Self::build(program, agent, |_| {}).await
+    }
+
+    /// A stage whose server is changed before it starts.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub async fn build(
+        program: &Program,
+        agent: v1::AgentSpec,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> Result<Self> {
         let model = ScriptedModel::builder().start().await?;
-        let options = ServerOptions::with_model(model.address());
+        let mut options = ServerOptions::with_model(model.address());
+        change(&mut options);
         let server = ServerProcess::start(&options).await?;
         let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
@@ -183,6 +196,17 @@ impl Stage {
     /// # Errors
     /// When something is left.
     pub async fn clear(mut self) -> Result<()> {
+        self.remove_all().await?;
+        self.server.stop().await?;
+        self.model.shutdown().await;
+        Ok(())
+    }
+
+    /// Removes every session.
+    ///
+    /// # Errors
+    /// When a sandbox is left.
+    pub async fn remove_all(&self) -> Result<()> {
         for session in self.client.all_sessions(None, true).await? {
             self.client
                 .delete_session(v1::DeleteSessionRequest {
@@ -199,8 +223,6 @@ impl Stage {
         if !left.is_empty() {
             bail!("sandboxes are left: {left:?}");
         }
-        self.server.stop().await?;
-        self.model.shutdown().await;
         Ok(())
     }
 }
