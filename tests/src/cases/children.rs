@@ -32,7 +32,7 @@ pub async fn a_child_run_is_told_apart_from_its_parent(program: &Program) {
             Some(Payload::ChildRunChanged(changed)) => Some(changed),
             _ => None,
         })
-        .filter(|run| run.child_run_id == *child)
+        .filter(|changed| changed.child_run_id == *child)
         .map(v1::ChildRunChanged::state)
         .collect();
     assert_eq!(states.first(), Some(&v1::ChildRunState::Running));

@@ -263,9 +263,8 @@ fn approval(
     offers.push(Offer::deny("deny", "Decline", false));
     offers.push(Offer::deny("deny_stop", "Decline and stop the turn", true));
     let (choices, answers) = split(offers);
-    let reason = request
-        .text("decision_reason")
-        .or_else(|| request.text("description"));
+    // `description` is the command again, or what the model says that it does; both are in the input.
+    let reason = request.text("decision_reason");
     let presentation = Presentation::ToolApproval {
         call_id,
         tool,
