@@ -2,8 +2,12 @@
 //!
 //! Invariant: talks to real programs only: a server process, a sandbox, an agent program; only the model is scripted.
 
+mod fixture;
 mod journal;
+mod memory_host;
 mod stage;
 
+pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
+pub use memory_host::MemoryHost;
 pub use stage::{Conversation, Stage, must};

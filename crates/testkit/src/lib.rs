@@ -3,6 +3,7 @@
 //! Invariant: nothing here is part of a running product; no product crate depends on it.
 
 pub mod fake_engine;
+pub mod fault_engine;
 pub mod model;
 pub mod record;
 pub mod server;
