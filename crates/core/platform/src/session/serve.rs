@@ -229,6 +229,7 @@ impl Owner {
             }
         }
         let commit = step.commit;
+        self.learn_calls(&step).await?;
         self.translate(step, &mut draft);
         if !commit && draft.commit.events.is_empty() && draft.commit.interactions.is_empty() {
             self.hub.publish(Vec::new(), draft.deltas);
@@ -298,7 +299,13 @@ impl Owner {
         self.row.session.current_turn = Some(turn);
         draft.commit.session.current_turn = Some(Some(turn));
         draft.event(Some(turn), EventPayload::TurnStarted { origin });
-        self.set_state(draft, SessionState::Busy, None);
+        // A child run may be waiting for an answer since before.
+        let state = if self.interactions.is_empty() {
+            SessionState::Busy
+        } else {
+            SessionState::WaitingInput
+        };
+        self.set_state(draft, state, None);
         self.progress = Instant::now();
     }
 
@@ -407,6 +414,7 @@ impl Owner {
         if self.row.session.current_turn.is_some() {
             self.end_turn(&mut draft, outcome, None);
         }
+        self.expire_interactions(&mut draft, "the engine was killed");
         self.forget_engine(&mut draft, gone);
         self.set_state(
             &mut draft,
@@ -442,6 +450,7 @@ impl Owner {
     /// The program is gone, the sandbox is there: the next input starts a program in it.
     async fn engine_ended(&mut self) -> Result<()> {
         let mut draft = Draft::default();
+        self.background = false;
         if self.row.session.current_turn.is_some() {
             // An adapter owes a terminal on exit; one that does not give it must not wedge the session.
             let failure = TurnFailure {
@@ -451,7 +460,7 @@ impl Owner {
             let outcome = self.stopped_outcome(TurnOutcome::Failed { failure });
             self.end_turn(&mut draft, outcome, None);
         }
-        self.background = false;
+        self.expire_interactions(&mut draft, "the engine's program ended");
         self.reusable = true;
         self.forget_engine(&mut draft, false);
         self.set_state(
