@@ -125,6 +125,15 @@ impl Stage {
         Ok(conversation)
     }
 
+    /// A conversation that is there, from its begin, with the client that the stage has now.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
+    pub async fn again(&self, id: &str) -> Result<Conversation> {
+        let watch = self.client.watch(id, WatchOptions::default()).await?;
+        Ok(Conversation::resume(self.client.clone(), id, watch))
+    }
+
     /// Removes every session and ends server and model in order.
     ///
     /// # Errors
@@ -162,6 +171,16 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// A conversation that is there, seen by this client.
+    #[must_use]
+    pub fn resume(client: Client, id: &str, watch: Watch) -> Self {
+        Self {
+            client,
+            id: id.to_owned(),
+            watch,
+        }
+    }
+
     /// The next thing that the watch gives.
     ///
     /// # Errors

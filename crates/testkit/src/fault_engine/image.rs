@@ -79,9 +79,7 @@ impl ImageCache {
             let bin = place.join("root/bin");
             fs::create_dir_all(&bin)?;
             fs::hard_link(&shared, bin.join("fault-engine"))?;
-            let launcher = bin.join(image.protocol.program());
-            fs::write(&launcher, image.launcher())?;
-            fs::set_permissions(&launcher, fs::Permissions::from_mode(0o555))?;
+            launch(&bin, *image)?;
             // Nobody verifies a double against its recipe, so no file is listed.
             let manifest = json!({
                 "name": image.name(), "engine": image.protocol.kind(), "version": "0.0.0",
@@ -95,9 +93,26 @@ impl ImageCache {
         })
     }
 
+    /// Makes the program of `image` be `other`'s from its next start on.
+    ///
+    /// # Errors
+    /// When the image is not there or cannot be written.
+    pub fn change(&self, image: FaultImage, other: FaultImage) -> io::Result<()> {
+        let place = self.folder.join(image.protocol.kind()).join(image.tag());
+        launch(&place.join("root/bin"), other)
+    }
+
     /// The setting that makes a server use it.
     #[must_use]
     pub fn setting(&self) -> String {
         format!("images.cache_dir = {:?}", self.folder.display().to_string())
     }
+}
+
+/// Writes the program that an engine starts; whoever runs the one before keeps that.
+fn launch(bin: &Path, image: FaultImage) -> io::Result<()> {
+    let new = bin.join(".launcher");
+    fs::write(&new, image.launcher())?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o555))?;
+    fs::rename(new, bin.join(image.protocol.program()))
 }

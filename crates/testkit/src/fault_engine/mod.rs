@@ -28,6 +28,7 @@
 //! | `REST: ended` | tells that the conversation rests and, when asked, that the turn has ended |
 //! | `REST: open` | the same, but when asked tells a status without an end |
 //! | `END` | ends the turn now, and does not tell that it rests; what follows is late |
+//! | `IDLE` | tells that the conversation rests |
 //! | `OPEN` | leaves the turn without an end, and listens |
 //! | `EXIT: code` | exits |
 //! | `REFUSE` | first line only: does not take the prompt |

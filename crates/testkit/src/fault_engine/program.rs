@@ -160,6 +160,7 @@ impl<H: Host> Program<'_, H> {
             }
             Step::Rest(verdict) => self.tell(Tell::Rest(verdict)),
             Step::End => self.end(End::Completed),
+            Step::Idle => self.tell(Tell::Idle),
             Step::Open => return Err(Halt::Left),
             Step::Exit(code) => return Err(Halt::Exit(code)),
             Step::Refuse => {}
