@@ -20,6 +20,14 @@ macro_rules! for_each_program {
                 }
             )*
         }
+        mod claude_code {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Claude).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_each_program;

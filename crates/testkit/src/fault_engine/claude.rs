@@ -16,6 +16,11 @@ pub(super) struct Claude {
     opened: bool,
     made: u64,
     stop: Option<String>,
+    /// Whether the conversation that was asked for is there.
+    known: bool,
+    /// The host's ids of the input whose turn began last, and of the next one.
+    input: Option<String>,
+    next_input: Option<String>,
     /// The tool call that is open: id and command.
     call: Option<(String, String)>,
 }
@@ -35,15 +40,15 @@ impl Claude {
         if quirk == Quirk::StillBorn {
             return Err("it cannot open a conversation".to_owned());
         }
+        let mut known = true;
         let session = match (value("--resume"), value("--session-id")) {
-            (Some(known), _) => {
-                if quirk == Quirk::Forgetful || !exists(&state_file(Protocol::Claude, &known)) {
-                    return Err(format!("No conversation found with session ID: {known}"));
-                }
+            (Some(session), _) => {
+                known =
+                    quirk != Quirk::Forgetful && exists(&state_file(Protocol::Claude, &session));
                 if quirk == Quirk::OtherConversation {
                     format!("other-{nonce}")
                 } else {
-                    known
+                    session
                 }
             }
             (None, Some(new)) => {
@@ -61,6 +66,9 @@ impl Claude {
             opened: false,
             made: 0,
             stop: None,
+            known,
+            input: None,
+            next_input: None,
             call: None,
         })
     }
@@ -70,19 +78,37 @@ impl Claude {
         format!("{kind}_{}{:04}", self.nonce, self.made)
     }
 
-    /// A line with the members that each has.
-    fn line(&mut self, mut value: Value) -> String {
-        value["uuid"] = json!(self.id("uuid"));
-        value["session_id"] = json!(self.session);
-        value.to_string()
+    /// A line with the members that each has, its type first: of an overlong line only the beginning is kept.
+    fn line(&mut self, kind: &str, mut rest: Value) -> String {
+        rest["uuid"] = json!(self.id("uuid"));
+        if kind == "system" {
+            // The program repeats it in every message. Here two conversations say the same but for this.
+            rest["session_id"] = json!(self.session);
+        }
+        typed(kind, &rest)
     }
 
     fn state(&mut self, state: &str) -> String {
-        self.line(json!({"type": "system", "subtype": "session_state_changed", "state": state}))
+        let rest = json!({"subtype": "session_state_changed", "state": state});
+        self.line("system", rest)
     }
 
-    fn event(&mut self, event: Value, parent: Option<&str>) -> String {
-        self.line(json!({"type": "stream_event", "event": event, "parent_tool_use_id": parent}))
+    /// What becomes of the input that was taken last.
+    fn lifecycle(&mut self, state: &str) -> Vec<String> {
+        let Some(input) = self.input.clone() else {
+            return Vec::new();
+        };
+        vec![self.line(
+            "command_lifecycle",
+            json!({"command_uuid": input, "state": state}),
+        )]
+    }
+
+    fn event(&mut self, event: Value) -> String {
+        self.line(
+            "stream_event",
+            json!({"event": event, "parent_tool_use_id": null}),
+        )
     }
 
     fn assistant(&mut self, message: &str, block: Value, parent: Option<&str>) -> String {
@@ -91,7 +117,10 @@ impl Claude {
             "content": [block], "stop_reason": null, "stop_sequence": null,
             "usage": {"input_tokens": 7, "output_tokens": 1},
         });
-        self.line(json!({"type": "assistant", "message": message, "parent_tool_use_id": parent}))
+        self.line(
+            "assistant",
+            json!({"message": message, "parent_tool_use_id": parent}),
+        )
     }
 
     /// A message of one block, in pieces and, if `whole`, to its end.
@@ -108,12 +137,12 @@ impl Claude {
             "content": [], "usage": {"input_tokens": 7, "output_tokens": 1},
         });
         let start = json!({"type": "message_start", "message": head});
-        let mut lines = vec![self.event(start, None)];
+        let mut lines = vec![self.event(start)];
         let start = json!({"type": "content_block_start", "index": 0, "content_block": empty});
-        lines.push(self.event(start, None));
+        lines.push(self.event(start));
         for delta in pieces {
             let delta = json!({"type": "content_block_delta", "index": 0, "delta": delta});
-            lines.push(self.event(delta, None));
+            lines.push(self.event(delta));
         }
         if whole {
             let reason = if block["type"] == "tool_use" {
@@ -130,7 +159,7 @@ impl Claude {
                 }),
                 json!({"type": "message_stop"}),
             ] {
-                lines.push(self.event(end, None));
+                lines.push(self.event(end));
             }
         }
         lines
@@ -165,13 +194,15 @@ impl Claude {
     }
 
     fn tool_result(&mut self, call: &str, output: &str) -> String {
-        let block = json!({
-            "tool_use_id": call, "type": "tool_result", "content": output, "is_error": false,
-        });
-        self.line(json!({
-            "type": "user", "message": {"role": "user", "content": [block]},
-            "parent_tool_use_id": null,
-        }))
+        let (output, uuid) = (json!(output), self.id("uuid"));
+        format!(
+            concat!(
+                r#"{{"type":"user","message":{{"role":"user","content":[{{"tool_use_id":"{}","#,
+                r#""type":"tool_result","content":{},"is_error":false}}]}},"#,
+                r#""parent_tool_use_id":null,"uuid":"{}"}}"#
+            ),
+            call, output, uuid
+        )
     }
 
     fn call_ended(&mut self, output: &str) -> Vec<String> {
@@ -197,7 +228,7 @@ impl Claude {
 
     fn request(&mut self, request: &Value) -> String {
         let id = self.id("req");
-        json!({"type": "control_request", "request_id": id, "request": request}).to_string()
+        format!(r#"{{"type":"control_request","request_id":"{id}","request":{request}}}"#)
     }
 
     fn child(&mut self, text: &str) -> Vec<String> {
@@ -210,22 +241,23 @@ impl Claude {
             |input: &Value| json!({"type": "tool_use", "id": id, "name": "Agent", "input": input});
         let mut lines = self.block(block(&json!({})), Vec::new(), block(&input), true);
         let task = self.id("task");
-        lines.push(self.line(json!({
-            "type": "system", "subtype": "task_started", "task_id": task, "tool_use_id": id,
+        let started = json!({
+            "subtype": "task_started", "task_id": task, "tool_use_id": id,
             "task_type": "local_agent", "description": "a child",
-        })));
+        });
+        lines.push(self.line("system", started));
         let message = self.id("msg");
         lines.push(self.assistant(&message, json!({"type": "text", "text": text}), Some(&id)));
-        lines.push(self.line(json!({
-            "type": "system", "subtype": "task_notification", "task_id": task,
-            "tool_use_id": id, "status": "completed", "summary": "done",
-        })));
+        let ended = json!({
+            "subtype": "task_notification", "task_id": task, "tool_use_id": id,
+            "status": "completed", "summary": "done",
+        });
+        lines.push(self.line("system", ended));
         lines.push(self.tool_result(&id, "the child is done"));
         lines
     }
 
     fn end(&mut self, end: End) -> Vec<String> {
-        self.call = None;
         let mut lines = Vec::new();
         if let Some(id) = self.stop.take() {
             lines.push(response(&id, &json!({"still_queued": []})));
@@ -234,14 +266,30 @@ impl Claude {
             End::Completed => ("success", false, "completed"),
             End::Interrupted => ("error_during_execution", true, "aborted_streaming"),
         };
-        lines.push(self.line(json!({
-            "type": "result", "subtype": subtype, "is_error": failed, "num_turns": 1,
+        let result = json!({
+            "subtype": subtype, "is_error": failed, "num_turns": 1,
             "result": "", "stop_reason": null, "terminal_reason": reason,
             "duration_ms": 1, "duration_api_ms": 1, "total_cost_usd": 0.0,
             "usage": {"input_tokens": 7, "output_tokens": 3}, "modelUsage": {},
             "permission_denials": [],
-        })));
+        });
+        lines.push(self.line("result", result));
+        lines.extend(self.lifecycle("completed"));
         lines
+    }
+
+    /// What the program says when there is no such conversation; it ends after it.
+    fn not_found(&mut self) -> Heard {
+        let text = format!("No conversation found with session ID: {}", self.session);
+        let result = json!({
+            "subtype": "error_during_execution", "is_error": true, "num_turns": 0,
+            "errors": [text], "usage": {"input_tokens": 0, "output_tokens": 0},
+            "permission_denials": [],
+        });
+        Heard {
+            word: Word::Exit(1, text),
+            replies: vec![self.line("result", result)],
+        }
     }
 
     fn controlled(&mut self, message: &Value) -> Heard {
@@ -251,6 +299,7 @@ impl Claude {
             .to_owned();
         match message["request"]["subtype"].as_str().unwrap_or_default() {
             "initialize" if self.quirk == Quirk::Mute => Word::Other.into(),
+            "initialize" if !self.known => self.not_found(),
             "initialize" => {
                 let word = if self.opened {
                     Word::Other
@@ -266,6 +315,17 @@ impl Claude {
                 Heard {
                     word,
                     replies: vec![response(&id, &told)],
+                }
+            }
+            "set_permission_mode" => {
+                let mode = message["request"]["mode"].clone();
+                let status = json!({"subtype": "status", "status": null, "permissionMode": mode});
+                Heard {
+                    word: Word::Other,
+                    replies: vec![
+                        response(&id, &json!({"mode": mode})),
+                        self.line("system", status),
+                    ],
                 }
             }
             "interrupt" => {
@@ -295,6 +355,7 @@ impl Native for Claude {
                 Word::Answer(behavior.unwrap_or("something").to_owned()).into()
             }
             "user" => {
+                self.next_input = message["uuid"].as_str().map(str::to_owned);
                 let content = &message["message"]["content"];
                 let said = match content {
                     Value::Array(parts) => parts.last().and_then(|part| part["text"].as_str()),
@@ -309,21 +370,26 @@ impl Native for Claude {
     fn tell(&mut self, what: Tell<'_>) -> Vec<String> {
         match what {
             Tell::Begin => {
+                self.call = None;
+                self.input = self.next_input.take();
                 let init = json!({
-                    "type": "system", "subtype": "init", "cwd": WORKSPACE, "tools": ["Bash"],
+                    "subtype": "init", "cwd": WORKSPACE, "tools": ["Bash"],
                     "mcp_servers": [], "model": "scripted", "permissionMode": "default",
                     "claude_code_version": VERSION,
                 });
-                vec![self.state("running"), self.line(init)]
+                let mut lines = self.lifecycle("started");
+                lines.extend([self.state("running"), self.line("system", init)]);
+                lines
             }
             // The program has no way to say no but a turn that fails.
             Tell::Refuse => {
                 let mut lines = self.tell(Tell::Begin);
-                lines.push(self.line(json!({
-                    "type": "result", "subtype": "error_during_execution", "is_error": true,
+                let result = json!({
+                    "subtype": "error_during_execution", "is_error": true,
                     "num_turns": 0, "errors": ["the prompt is refused"],
                     "usage": {"input_tokens": 0, "output_tokens": 0}, "permission_denials": [],
-                })));
+                });
+                lines.push(self.line("result", result));
                 lines.push(self.state("idle"));
                 lines
             }
@@ -338,7 +404,7 @@ impl Native for Claude {
             Tell::Ask => self.ask(),
             Tell::Child(text) => self.child(text),
             Tell::Strange(word) => {
-                vec![self.line(json!({"type": "weather_changed", "text": word}))]
+                vec![self.line("weather_changed", json!({"text": word}))]
             }
             Tell::Request(method) => vec![self.request(&json!({"subtype": method}))],
             // Nobody can ask this program how a turn stands.
@@ -349,6 +415,13 @@ impl Native for Claude {
 }
 
 fn response(id: &str, value: &Value) -> String {
-    let response = json!({"subtype": "success", "request_id": id, "response": value});
-    json!({"type": "control_response", "response": response}).to_string()
+    format!(
+        r#"{{"type":"control_response","response":{{"subtype":"success","request_id":"{id}","response":{value}}}}}"#
+    )
+}
+
+/// An object with its type in front.
+fn typed(kind: &str, rest: &Value) -> String {
+    let rest = rest.to_string();
+    format!(r#"{{"type":"{kind}",{}"#, rest.trim_start_matches('{'))
 }

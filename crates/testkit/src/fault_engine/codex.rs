@@ -251,7 +251,6 @@ impl Codex {
             lines.push(result(&self.stop.take(), &json!({})));
         }
         (self.resting, self.verdict) = (true, Verdict::Ended);
-        self.call = None;
         let turn = json!({"id": self.turn(), "status": status, "completedAt": 1_796_000_000});
         lines.push(self.notify("turn/completed", json!({"turn": turn})));
         lines
@@ -280,6 +279,7 @@ impl Native for Codex {
         match what {
             Tell::Begin => {
                 self.turns += 1;
+                self.call = None;
                 (self.resting, self.verdict) = (false, Verdict::Open);
                 let turn = json!({"turn": {"id": self.turn(), "status": "inProgress"}});
                 vec![

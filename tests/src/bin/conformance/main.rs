@@ -16,7 +16,7 @@ use astrabox_tests::FaultFixture;
 
 fn main() -> Result<ExitCode> {
     let mut settings = settings::read(|name| std::env::var(name).ok())?;
-    for protocol in [Protocol::Codex] {
+    for protocol in [Protocol::Codex, Protocol::Claude] {
         let fixture = FaultFixture(protocol);
         settings.engines = settings.engines.with(protocol.kind(), fixture);
     }
