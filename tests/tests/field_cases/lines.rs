@@ -1,7 +1,7 @@
 //! Lines that are too long, cut, garbled, or from nobody knows where.
 
 use astrabox_client::v1;
-use astrabox_testkit::fault_engine::Protocol;
+use astrabox_testkit::fault_engine::{FaultImage, Protocol};
 use astrabox_tests::{FaultStage, Turn, must};
 use v1::event::Payload;
 
@@ -40,7 +40,9 @@ async fn a_line_over_one_mebibyte_is_whole(protocol: Protocol) {
 }
 
 async fn of_a_line_of_50_mebibytes_only_the_tool_result_is_cut(protocol: Protocol) {
-    let stage = must(FaultStage::of(protocol).await);
+    // The program is silent while it makes such a line.
+    let settings = ["sessions.stall_timeout = \"10s\""];
+    let stage = must(FaultStage::with(FaultImage::of(protocol), &settings).await);
     let mut talk = must(stage.talk().await);
     let prompt = format!("SAY: before\nCALL: dump\nBIG: {}\nSAY: after", 50 << 20);
     let turn = say_within(&mut talk, &prompt, 3 * SOON).await;

@@ -81,7 +81,7 @@ impl Claude {
     /// A line with the members that each has, its type first: of an overlong line only the beginning is kept.
     fn line(&mut self, kind: &str, mut rest: Value) -> String {
         rest["uuid"] = json!(self.id("uuid"));
-        if kind == "system" {
+        if matches!(rest["subtype"].as_str(), Some("status" | "init")) {
             // The program repeats it in every message. Here two conversations say the same but for this.
             rest["session_id"] = json!(self.session);
         }
