@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use astrabox_client::v1;
 use astrabox_testkit::fault_engine::{FaultImage, ImageCache, Protocol};
 use astrabox_testkit::model::ScriptedModel;
-use astrabox_testkit::server::{ServerOptions, ServerProcess, bin_dir};
+use astrabox_testkit::server::{ServerOptions, bin_dir};
 
 use crate::{Conversation, Stage};
 
@@ -71,43 +71,14 @@ impl FaultStage {
             .map(|line| (*line).to_owned())
             .collect();
         options.settings.push(cache.setting());
-        let server = ServerProcess::start(&options).await?;
-        let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
-            name: "faulty".to_owned(),
             engine: image.protocol.kind().to_owned(),
             image: image.name(),
-            limits: Some(v1::ResourceLimits {
-                memory_bytes: 512 << 20,
-                disk_bytes: 128 << 20,
-                ..Default::default()
-            }),
             ..Default::default()
         };
-        let request = v1::CreateEnvironmentRequest {
-            spec: Some(environment),
-            ..Default::default()
-        };
-        client.create_environment(request).await?;
-        let spec = v1::AgentSpec {
-            name: "worker".to_owned(),
-            environment: "faulty".to_owned(),
-            model: "scripted".to_owned(),
-            ..Default::default()
-        };
-        let request = v1::CreateAgentRequest {
-            spec: Some(spec),
-            ..Default::default()
-        };
-        let agent = client.create_agent(request).await?.agent;
-        let agent_id = agent.context("an agent in the answer")?.id;
+        let agent = v1::AgentSpec::default();
         Ok(Self {
-            stage: Stage {
-                model,
-                server,
-                client,
-                agent_id,
-            },
+            stage: Stage::over(model, &options, environment, agent).await?,
             image,
             cache,
             _folder: folder,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: talks to real programs only: a server process, a sandbox, an agent program; only the model is scripted.
 
+pub mod cases;
 mod fault_stage;
 mod fixture;
 mod journal;
@@ -12,4 +13,4 @@ pub use fault_stage::FaultStage;
 pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
 pub use memory_host::MemoryHost;
-pub use stage::{Conversation, Stage, must};
+pub use stage::{CLAUDE_CODE, CODEX, Conversation, Program, Stage, must};

@@ -13,6 +13,51 @@ use crate::Turn;
 /// How long anything in a test may take. Far more than it takes; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// An agent program, in the words that differ between programs.
+#[derive(Debug)]
+pub struct Program {
+    /// The engine's kind.
+    pub engine: &'static str,
+    /// The permission mode in which it never asks.
+    pub unasked: &'static str,
+    /// The permission mode in which it asks before a command that writes.
+    pub asking: &'static str,
+    /// The choice that allows a call once.
+    pub allow: &'static str,
+    /// The choice that allows such calls for the session.
+    pub allow_for_session: &'static str,
+    /// The choice that declines a call.
+    pub decline: &'static str,
+    /// The choice that declines a call and stops the turn.
+    pub decline_and_stop: &'static str,
+    /// The name of its process, as the kernel tells it.
+    pub process: &'static str,
+}
+
+/// OpenAI Codex.
+pub const CODEX: Program = Program {
+    engine: "codex",
+    unasked: "never",
+    asking: "untrusted",
+    allow: "accept",
+    allow_for_session: "acceptForSession",
+    decline: "decline",
+    decline_and_stop: "cancel",
+    process: "codex",
+};
+
+/// Anthropic Claude Code.
+pub const CLAUDE_CODE: Program = Program {
+    engine: "claude_code",
+    unasked: "bypassPermissions",
+    asking: "default",
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "claude",
+};
+
 /// A model, a server and an agent of their own.
 pub struct Stage {
     /// The scripted model.
@@ -37,33 +82,49 @@ pub fn must<T>(result: Result<T, impl Into<anyhow::Error>>) -> T {
 }
 
 impl Stage {
-    /// A stage with the real Codex.
+    /// A stage with a real program.
     ///
     /// # Errors
     /// When something of it does not come up, as when the image is not built.
-    pub async fn codex() -> Result<Self> {
-        Self::with(&[]).await
+    pub async fn of(program: &Program) -> Result<Self> {
+        Self::with(program, v1::AgentSpec::default()).await
     }
 
-    /// A stage with the real Codex and more settings of the server.
+    /// A stage with a real program and an agent that has more than a name, a model and an environment.
     ///
     /// # Errors
-    /// As `codex`.
-    pub async fn with(settings: &[&str]) -> Result<Self> {
+    /// As `of`.
+    pub async fn with(program: &Program, agent: v1::AgentSpec) -> Result<Self> {
         let model = ScriptedModel::builder().start().await?;
-        let mut options = ServerOptions::with_model(model.address());
-        options.settings = settings.iter().map(|line| (*line).to_owned()).collect();
-        let server = ServerProcess::start(&options).await?;
+        let options = ServerOptions::with_model(model.address());
+        let environment = v1::EnvironmentSpec {
+            engine: program.engine.to_owned(),
+            ..Default::default()
+        };
+        Self::over(model, &options, environment, agent).await
+    }
+
+    /// A stage with this model, this server, and an environment and an agent of which only names and limits are
+    /// given.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub async fn over(
+        model: ScriptedModel,
+        options: &ServerOptions,
+        environment: v1::EnvironmentSpec,
+        agent: v1::AgentSpec,
+    ) -> Result<Self> {
+        let server = ServerProcess::start(options).await?;
         let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
-            name: "codex".to_owned(),
-            engine: "codex".to_owned(),
+            name: "tested".to_owned(),
             limits: Some(v1::ResourceLimits {
                 memory_bytes: 1 << 30,
                 disk_bytes: 256 << 20,
                 ..Default::default()
             }),
-            ..Default::default()
+            ..environment
         };
         client
             .create_environment(v1::CreateEnvironmentRequest {
@@ -73,9 +134,9 @@ impl Stage {
             .await?;
         let spec = v1::AgentSpec {
             name: "worker".to_owned(),
-            environment: "codex".to_owned(),
+            environment: "tested".to_owned(),
             model: "scripted".to_owned(),
-            ..Default::default()
+            ..agent
         };
         let agent = client
             .create_agent(v1::CreateAgentRequest {

@@ -173,9 +173,9 @@ async fn open_calls(workload: &dyn Workload, native_key: &str) -> Result<Vec<Str
         .read_file(&path, size.saturating_sub(SEARCHED), SEARCHED)
         .await
         .map_err(from_sandbox)?;
-    Ok(crate::protocol::calls_without_result(&String::from_utf8_lossy(
-        &end,
-    )))
+    Ok(crate::protocol::calls_without_result(
+        &String::from_utf8_lossy(&end),
+    ))
 }
 
 async fn write_files(workload: &dyn Workload, files: &[PlannedFile]) -> Result<()> {

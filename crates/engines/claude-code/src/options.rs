@@ -208,7 +208,11 @@ mod tests {
             ("env", r#"{"CLAUDE_CODE_USE_BEDROCK":"1"}"#, true),
             ("env", r#"{"https_proxy":"x"}"#, true),
             ("agents", r#"{"a":{"description":"d","prompt":"p"}}"#, false),
-            ("agents", r#"{"a":{"permissionMode":"bypassPermissions"}}"#, true),
+            (
+                "agents",
+                r#"{"a":{"permissionMode":"bypassPermissions"}}"#,
+                true,
+            ),
             ("plugins", r#"{"directories":["/workspace/p"]}"#, false),
             ("plugins", "[]", true),
             ("launch", "{}", true),

@@ -6,9 +6,7 @@ use astrabox_engine::model::{CredentialKind, ResolvedModelAccess};
 use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
-use astrabox_engine::{
-    Conversation, EngineInput, EngineStartupContext, Error, ErrorKind, Result,
-};
+use astrabox_engine::{Conversation, EngineInput, EngineStartupContext, Error, ErrorKind, Result};
 use astrabox_types::{ContentPart, InputId, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -109,7 +107,12 @@ fn unplanned(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 fn spawn_spec(context: &EngineStartupContext, settings: &Settings) -> Result<SpawnSpec> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let words = |words: &[&str]| {
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut argv = vec![format!("{IMAGE_ROOT}/{PROGRAM}")];
     argv.extend(words(&[
         "-p",
@@ -170,9 +173,8 @@ fn plugin_directories(context: &EngineStartupContext) -> Result<Vec<BoxPath>> {
     listed
         .into_iter()
         .map(|path| {
-            BoxPath::new(path.clone()).map_err(|error| {
-                invalid(format!("`plugins.directories` has `{path}`: {error}"))
-            })
+            BoxPath::new(path.clone())
+                .map_err(|error| invalid(format!("`plugins.directories` has `{path}`: {error}")))
         })
         .collect()
 }
@@ -215,10 +217,7 @@ fn environment(context: &EngineStartupContext) -> Result<BTreeMap<String, String
     Ok(env)
 }
 
-fn model_variables(
-    model: &ResolvedModelAccess,
-    placeholder: &str,
-) -> [(&'static str, String); 2] {
+fn model_variables(model: &ResolvedModelAccess, placeholder: &str) -> [(&'static str, String); 2] {
     let key = match model.credential_kind {
         CredentialKind::Bearer => "ANTHROPIC_AUTH_TOKEN",
         CredentialKind::ApiKey | CredentialKind::None => "ANTHROPIC_API_KEY",

@@ -82,7 +82,10 @@ mod tests {
         let recipe = recipe();
         let npm = recipe.npm.expect("comes from npm");
         let manifest: Value = serde_json::from_str(npm.manifest).expect("the manifest is JSON");
-        assert_eq!(manifest["dependencies"]["@anthropic-ai/claude-code"], VERSION);
+        assert_eq!(
+            manifest["dependencies"]["@anthropic-ai/claude-code"],
+            VERSION
+        );
         assert_eq!(recipe.check.program, PROGRAM);
         assert!(recipe.check.expect.starts_with(VERSION));
     }

@@ -42,13 +42,11 @@ impl ClaudeProtocol {
 
     /// Output of the conversation itself comes: it belongs to the turn that runs, or begins one that answers no
     /// input. Whether there is a turn; there is none for what comes after everything is over.
-    fn speaks(&mut self) -> bool {
-        match &mut self.turn {
-            Some(turn) => turn.asks_only = false,
-            None if self.working => self.turn = Some(Turn::default()),
-            None => return false,
+    pub(super) fn speaks(&mut self) -> bool {
+        if self.turn.is_none() && self.working {
+            self.turn = Some(Turn::default());
         }
-        true
+        self.turn.is_some()
     }
 
     /// Something after the end of its turn. It is kept, and opens nothing.
@@ -131,7 +129,14 @@ impl ClaudeProtocol {
             match block.text("type").as_deref() {
                 Some("text") => {
                     let text = block.text("text").unwrap_or_default();
-                    self.said(BlockKind::Text, child.is_none(), text, aborted, line, effects);
+                    self.said(
+                        BlockKind::Text,
+                        child.is_none(),
+                        text,
+                        aborted,
+                        line,
+                        effects,
+                    );
                 }
                 Some("thinking") => {
                     let text = block.text("thinking").unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use astrabox_engine::line::Effects;
 use astrabox_engine::{Error, ErrorKind, Result};
-use astrabox_types::{Choice, InteractionAnswer, Json, Presentation, Question};
+use astrabox_types::{ChildRunId, Choice, InteractionAnswer, Json, Presentation, Question};
 use serde_json::{Map, Value, json};
 
 use super::refuse;
-use super::state::{Answers, ClaudeProtocol, OpenRequest, Turn, Verdict};
+use super::state::{Answers, ClaudeProtocol, OpenRequest, Verdict};
 use super::wire::{Fields, verbatim};
 
 /// What the model is told of a call that a person declined without a word.
@@ -52,38 +52,29 @@ impl ClaudeProtocol {
         }
         let child = request.text("agent_id");
         let (presentation, answers) = self.asking(&request, child.as_deref());
-        let open = OpenRequest {
-            child,
-            input: request.json("input").unwrap_or_else(|| verbatim("{}")),
-            presentation,
-            answers,
-        };
-        self.requests.insert(id.clone(), open);
-        self.ask(&id, fields.raw("request").map(verbatim), effects);
-    }
-
-    /// Asks a person. A child may ask while no turn runs: then one is begun that ends with the answer.
-    fn ask(&mut self, id: &str, native: Option<Json>, effects: &mut Effects) {
-        let Some(open) = self.requests.get(id) else {
-            return;
-        };
-        if self.turn.is_none() {
-            self.turn = Some(Turn {
-                asks_only: open.child.is_some(),
-                ..Turn::default()
-            });
+        if child.is_none() {
+            self.speaks();
         }
-        let presentation = open.presentation.clone();
+        effects.emit.speak_for(child.clone().map(ChildRunId));
+        let native = fields.raw("request").map(verbatim);
         effects
             .emit
-            .interaction_requested(id, presentation, native);
+            .interaction_requested(&id, presentation, native);
+        let input = request.json("input").unwrap_or_else(|| verbatim("{}"));
+        let open = OpenRequest {
+            child,
+            input,
+            answers,
+        };
+        self.requests.insert(id, open);
     }
 
     fn asking(&self, request: &Fields<'_>, child: Option<&str>) -> (Presentation, Answers) {
         let native = request.text("tool_use_id");
-        let call = self.calls.iter().find(|call| {
-            Some(&call.id) == native.as_ref() && call.child.as_deref() == child
-        });
+        let call = self
+            .calls
+            .iter()
+            .find(|call| Some(&call.id) == native.as_ref() && call.child.as_deref() == child);
         let tool = request.text("tool_name").unwrap_or_default();
         match tool.as_str() {
             "AskUserQuestion" => questions(request),
@@ -110,7 +101,6 @@ impl ClaudeProtocol {
         let response = json!({"subtype": "success", "request_id": native_id, "response": response});
         effects.send(json!({"type": "control_response", "response": response}).to_string());
         self.requests.remove(native_id);
-        self.asked_all(effects);
         Ok(())
     }
 
@@ -121,46 +111,28 @@ impl ClaudeProtocol {
             effects
                 .emit
                 .interaction_withdrawn(&id, "the program no longer waits for it");
-            self.asked_all(effects);
         }
     }
 
-    /// A turn that was there for questions alone is over when none is open.
-    fn asked_all(&mut self, effects: &mut Effects) {
-        if self.requests.is_empty() && self.turn.as_ref().is_some_and(|turn| turn.asks_only) {
-            self.end_turn(super::state::Ending::Completed, None, effects);
-        }
-    }
-
-    /// Closes the open questions of a child run.
-    pub(super) fn withdraw_of_child(&mut self, child: &str, reason: &str, effects: &mut Effects) {
-        let closed: Vec<_> = self
-            .requests
-            .extract_if(.., |_, request| request.child.as_deref() == Some(child))
-            .collect();
-        for (id, _) in &closed {
-            effects.emit.interaction_withdrawn(id, reason);
-        }
-        if !closed.is_empty() {
-            self.asked_all(effects);
-        }
-    }
-
-    /// Closes the open questions of the conversation itself, or all.
-    pub(super) fn withdraw_requests(&mut self, all: bool, reason: &str, effects: &mut Effects) {
+    /// Closes the open questions of one of these: the conversation itself, or a child run.
+    pub(super) fn withdraw_requests(
+        &mut self,
+        of: Option<&str>,
+        reason: &str,
+        effects: &mut Effects,
+    ) {
         let closed = self
             .requests
-            .extract_if(.., |_, request| all || request.child.is_none());
+            .extract_if(.., |_, request| request.child.as_deref() == of);
         for (id, _) in closed {
             effects.emit.interaction_withdrawn(&id, reason);
         }
     }
 
-    /// The end of a turn closes every question for people, but children still wait for theirs: they ask anew.
-    pub(super) fn ask_again(&mut self, effects: &mut Effects) {
-        let open: Vec<_> = self.requests.keys().cloned().collect();
-        for id in open {
-            self.ask(&id, None, effects);
+    /// Closes every open question.
+    pub(super) fn withdraw_all(&mut self, reason: &str, effects: &mut Effects) {
+        for id in std::mem::take(&mut self.requests).into_keys() {
+            effects.emit.interaction_withdrawn(&id, reason);
         }
     }
 }
@@ -243,7 +215,11 @@ fn split(offers: Vec<Offer>) -> (Vec<Choice>, Answers) {
 }
 
 /// May this tool call run?
-fn approval(request: &Fields<'_>, tool: String, call_id: Option<String>) -> (Presentation, Answers) {
+fn approval(
+    request: &Fields<'_>,
+    tool: String,
+    call_id: Option<String>,
+) -> (Presentation, Answers) {
     let suggestions: Vec<Value> = request
         .list("permission_suggestions")
         .into_iter()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use astrabox_engine::{EngineInput, Error, ErrorKind};
-use astrabox_types::{ChildRunState, InputId, Json, Presentation, Usage};
+use astrabox_types::{ChildRunState, InputId, Json, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -112,8 +112,6 @@ pub(super) struct Turn {
     /// Whether it was told that the input was taken.
     pub(super) consumed: bool,
     pub(super) stop: Stop,
-    /// It is there for a question of a child run alone, and ends with its answer.
-    pub(super) asks_only: bool,
 }
 
 /// Whether a turn shall stop.
@@ -213,8 +211,6 @@ pub(super) struct OpenRequest {
     pub(super) child: Option<String>,
     /// What the tool would be called with.
     pub(super) input: Json,
-    /// What people see of it.
-    pub(super) presentation: Presentation,
     pub(super) answers: Answers,
 }
 

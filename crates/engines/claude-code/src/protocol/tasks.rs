@@ -55,7 +55,7 @@ impl ClaudeProtocol {
         task.state = state;
         self.calls
             .retain(|call| call.child.as_deref() != Some(id.as_str()));
-        self.withdraw_of_child(&id, "the child run has ended", effects);
+        self.withdraw_requests(Some(&id), "the child run has ended", effects);
         self.tell_task(&id, Some(line), effects);
     }
 
@@ -91,7 +91,10 @@ impl ClaudeProtocol {
     /// Tells when work goes on without a turn, and when the last of it is done: what the program has to say of it
     /// is a turn of its own, which comes before it rests.
     pub(super) fn tell_background(&mut self, effects: &mut Effects) {
-        if self.background_told && self.background.is_empty() && self.turn.is_none() && !self.working
+        if self.background_told
+            && self.background.is_empty()
+            && self.turn.is_none()
+            && !self.working
         {
             self.background_told = false;
             effects.emit.background_closed();

@@ -56,7 +56,10 @@ mod tests {
             (vec![], vec![]),
             (vec![call("a"), result("a")], vec![]),
             (vec![call("a"), result("a"), call("b")], vec!["Bash (b)"]),
-            (vec![r#"use","id":"x"}]}}"#.to_owned(), call("b")], vec!["Bash (b)"]),
+            (
+                vec![r#"use","id":"x"}]}}"#.to_owned(), call("b")],
+                vec!["Bash (b)"],
+            ),
             (vec![side], vec![]),
         ] {
             assert_eq!(calls_without_result(&lines.join("\n")), expected);

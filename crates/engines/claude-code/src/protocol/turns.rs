@@ -16,6 +16,8 @@ const TOLD_STDERR: usize = 2 << 10;
 impl ClaudeProtocol {
     /// Gives the program an input.
     pub(super) fn start_turn(&mut self, input: &EngineInput, effects: &mut Effects) {
+        // A result may come after its turn, but not after the next input.
+        self.calls.retain(|call| call.child.is_some());
         effects.send(user_line(input, self.born).to_string());
         self.turn = Some(Turn {
             input: Some(input.input_id),
@@ -70,7 +72,12 @@ impl ClaudeProtocol {
                 self.failed_servers.remove(&name);
             } else if status == "failed" && self.failed_servers.insert(name.clone()) {
                 let message = format!("the MCP server `{name}` does not work");
-                self.note("mcp_server_failed", message, Some(verbatim(server)), effects);
+                self.note(
+                    "mcp_server_failed",
+                    message,
+                    Some(verbatim(server)),
+                    effects,
+                );
             }
         }
         let id = fields.text("session_id").unwrap_or_default();
@@ -90,7 +97,6 @@ impl ClaudeProtocol {
         // it has not taken yet is still to come.
         if let Some(turn) = &self.turn
             && (turn.consumed || turn.input.is_none())
-            && !turn.asks_only
         {
             let text = "the program rests and told no result of the turn";
             self.end_turn(Ending::failed("no_result", text), None, effects);
@@ -161,12 +167,7 @@ impl ClaudeProtocol {
     }
 
     /// Ends the running turn, and goes on with what waits.
-    pub(super) fn end_turn(
-        &mut self,
-        ending: Ending,
-        usage: Option<Usage>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn end_turn(&mut self, ending: Ending, usage: Option<Usage>, effects: &mut Effects) {
         self.close_turn(&ending, usage, effects);
         if self.turn.is_none()
             && self.phase == Phase::Bound
@@ -187,15 +188,13 @@ impl ClaudeProtocol {
         self.turn = None;
         self.working = false;
         self.settle_stream(*ending != Ending::Completed, effects);
-        self.calls.retain(|call| call.child.is_some());
-        self.withdraw_requests(false, "the turn has ended", effects);
+        self.withdraw_requests(None, "the turn has ended", effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),
             Ending::Interrupted => effects.emit.interrupted(usage),
             Ending::Failed { reason, message } => effects.emit.failed(reason, message, usage),
         }
         self.tell_background(effects);
-        self.ask_again(effects);
     }
 
     pub(super) fn want_stop(&mut self, effects: &mut Effects) {
@@ -225,7 +224,7 @@ impl ClaudeProtocol {
         let message = exit_text(exit, stderr);
         self.settle_stream(true, effects);
         self.calls.clear();
-        self.withdraw_requests(true, "the program has ended", effects);
+        self.withdraw_all("the program has ended", effects);
         self.tasks_ended(effects);
         self.waiting.clear();
         self.asked.clear();
