@@ -220,7 +220,10 @@ async fn the_startup_material_is_sane(bench: &EngineBench) -> Checked {
         "the native state's directory {:?}",
         state.directory
     ))?;
-    check!(!state.files.is_empty(), "no kind of file is its native state");
+    check!(
+        !state.files.is_empty(),
+        "no kind of file is its native state"
+    );
     for kind in state.files {
         check!(
             !kind.suffix.is_empty() && !kind.suffix.contains('/'),

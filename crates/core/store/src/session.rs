@@ -183,7 +183,12 @@ impl Store {
     /// # Errors
     /// `OwnerChanged` when the epoch is stale.
     pub async fn commit(&self, id: SessionId, commit: SessionCommit) -> Result<Vec<JournalEvent>> {
-        self.writer
+        #[cfg(feature = "fault-points")]
+        let words = crate::fault::words(&commit);
+        let writer = &self.writer;
+        #[cfg(feature = "fault-points")]
+        let writer = &writer.told(words);
+        writer
             .write(move |connection| Box::pin(async move { apply(connection, id, commit).await }))
             .await
     }

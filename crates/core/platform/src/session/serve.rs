@@ -84,13 +84,11 @@ impl Owner {
         {
             self.to_engine(modes.set_mode(mode).await);
         }
-        let Some(turn) = self.row.session.current_turn else {
-            return Ok(());
-        };
+        let turn = self.row.session.current_turn;
         let open = self
             .queue
             .front()
-            .filter(|input| input.turn_id == Some(turn));
+            .filter(|input| turn.is_some() && input.turn_id == turn);
         if let Some(input) = open.filter(|input| input.state == InputState::Delivered) {
             let input = EngineInput {
                 input_id: input.id,
@@ -108,12 +106,14 @@ impl Owner {
     }
 
     /// An answer may be durable and not on its way: the program gets those that it still waits for.
-    async fn repeat_answers(&self, client: &dyn EngineClient, turn: TurnId) -> Result<()> {
+    async fn repeat_answers(&self, client: &dyn EngineClient, turn: Option<TurnId>) -> Result<()> {
         let Some(interactions) = client.interactions() else {
             return Ok(());
         };
         for row in self.manager.store().interactions(self.id, true).await? {
-            let Some(answer) = row.answer.filter(|_| row.turn_id == Some(turn)) else {
+            // A child run's question may be of no turn, or of one that has ended.
+            let may_wait = row.turn_id == turn || row.child_run.is_some();
+            let Some(answer) = row.answer.filter(|_| may_wait) else {
                 continue;
             };
             match interactions.answer(&row.native_id, &answer).await {
