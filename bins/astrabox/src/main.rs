@@ -3,6 +3,7 @@
 //! Invariant: changes sessions, agents and environments through the public API only; of the server's own files it
 //! reads the configuration, and shares the cache of images.
 
+mod again;
 mod agent;
 mod args;
 mod bytes;
@@ -17,6 +18,7 @@ mod pairs;
 mod run;
 mod sandbox;
 mod session;
+mod view;
 
 use std::io::Write as _;
 use std::process::ExitCode;
