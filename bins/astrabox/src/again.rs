@@ -25,7 +25,10 @@ impl Reconnect {
 
 /// Makes a call, and again while the server is away, at most for `within`. A call that changes something has to have
 /// its idempotency key, so that it is one deed however often it is made.
-pub(crate) async fn again<T, C>(within: Duration, mut call: impl FnMut() -> C) -> Result<T, ClientError>
+pub(crate) async fn again<T, C>(
+    within: Duration,
+    mut call: impl FnMut() -> C,
+) -> Result<T, ClientError>
 where
     C: Future<Output = Result<T, ClientError>>,
 {

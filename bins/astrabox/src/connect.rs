@@ -9,7 +9,8 @@ use crate::args::Global;
 use crate::exit::Failure;
 
 /// What to do when nobody answers.
-const REMEDY: &str = "; start the server with `astraboxd`, or name another one with --socket or --server";
+const REMEDY: &str =
+    "; start the server with `astraboxd`, or name another one with --socket or --server";
 
 /// The configuration, as the server of this user would read it.
 pub(crate) fn config(global: &Global) -> anyhow::Result<Config> {

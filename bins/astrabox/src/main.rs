@@ -62,7 +62,7 @@ async fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Engine { command } => engine::run(&global, command).await?,
         Command::Image { command } => image::run(&global, command).await?,
         Command::Sandbox { command } => sandbox::run(&global, command).await?,
-        Command::Doctor => return doctor::run(&global).await,
+        Command::Doctor(args) => return doctor::run(&global, args).await,
     }
     Ok(ExitCode::SUCCESS)
 }

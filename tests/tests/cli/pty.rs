@@ -73,7 +73,9 @@ impl Pty {
 
     /// Types.
     pub(crate) fn keys(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).expect("somebody reads");
+        self.keys
+            .write_all(keys.as_bytes())
+            .expect("somebody reads");
     }
 
     /// Waits until this is on the screen, after what was waited for before; gives what was shown up to it.
@@ -86,7 +88,11 @@ impl Pty {
                 self.looked += at + wanted.len();
                 return self.seen[from..self.looked].to_owned();
             }
-            assert!(self.more(deadline), "`{wanted}` does not come: {:?}", self.seen);
+            assert!(
+                self.more(deadline),
+                "`{wanted}` does not come: {:?}",
+                self.seen
+            );
         }
     }
 
@@ -107,7 +113,11 @@ impl Pty {
     pub(crate) fn end(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         while self.more(deadline) {}
-        assert!(Instant::now() < deadline, "it does not end: {:?}", self.seen);
+        assert!(
+            Instant::now() < deadline,
+            "it does not end: {:?}",
+            self.seen
+        );
         let status = self.child.wait().expect("it has ended");
         status.code().expect("it exits by itself")
     }

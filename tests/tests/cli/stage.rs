@@ -39,7 +39,15 @@ fn programs() -> &'static PathBuf {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "--target-dir"]);
         build.arg(folder.parent().expect("target/PROFILE is in target"));
-        build.args(["-p", "astrabox", "-p", "astrabox-testkit", "-p", "astrabox-runner", "--bins"]);
+        build.args([
+            "-p",
+            "astrabox",
+            "-p",
+            "astrabox-testkit",
+            "-p",
+            "astrabox-runner",
+            "--bins",
+        ]);
         let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
         assert!(built.expect("cargo runs").success(), "they are built");
         folder.to_owned()
@@ -147,6 +155,7 @@ impl Stage {
             .env("HOME", self.folder.path())
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("TERM", "xterm")
+            .env("ASTRABOX_MODEL__DIRECT__DEFAULT_MODEL", "scripted")
             .env("ASTRABOX_SOCKET", self.socket())
     }
 
@@ -190,13 +199,17 @@ impl Stage {
     pub(crate) fn word(&self, session: &str, name: &str) {
         let sandboxes = self.json(&["sandbox", "list"]);
         let sandboxes = sandboxes["sandboxes"].as_array().expect("a list");
-        let own = sandboxes.iter().find(|found| found["session_id"] == session);
+        let own = sandboxes
+            .iter()
+            .find(|found| found["session_id"] == session);
         let id = own.expect("it has a sandbox")["id"].as_str();
         let id = id.and_then(|id| id.parse().ok()).expect("an id");
         let path = BoxPath::new(format!("{WORKSPACE}/{name}")).expect("a plain name");
         block_on(async {
             let inside = self.provider().await.connect(id).await.expect("it lives");
-            let written = inside.workload.write_file(&path, "x".into(), WriteOptions::default());
+            let written = inside
+                .workload
+                .write_file(&path, "x".into(), WriteOptions::default());
             written.await.expect("it is writable");
         });
     }

@@ -3,7 +3,7 @@
 use astrabox_client::v1::SessionState;
 
 use crate::pty::Pty;
-use crate::stage::Stage;
+use crate::stage::{Stage, text};
 
 /// The end of a run, at which the session is named.
 const END: &str = "go on with: astrabox run --session";
@@ -26,7 +26,7 @@ fn an_answer_streams_and_what_the_agent_does_is_shown_beside_it() {
     person.until("\x1b[2m  two\x1b[0m");
     person.until("\x1b[1m/workspace/note\x1b[0m (new)");
     // The first half is there while the agent waits for a word.
-    person.until("d1 d2 ");
+    person.until("d1 d2");
     let session = stage.session();
     let file = stage.json(&["session", "files", &session]);
     assert!(file.to_string().contains("note"), "{file}");
@@ -57,8 +57,9 @@ fn an_approval_is_answered_in_place() {
     person.until("answer: no");
     person.until(END);
     assert_eq!(person.end(), 0);
-    let asked = stage.json(&["session", "events", &stage.session()]);
-    drop(asked);
+    let journal = stage.piped(&["--json", "session", "events", &stage.session()]);
+    let journal = text(&journal.stdout);
+    assert!(journal.contains(r#""comment":"it is in use""#), "{journal}");
     stage.clear();
 }
 
@@ -183,7 +184,7 @@ fn who_comes_back_sees_where_it_stands_and_the_turn_that_runs() {
     person.until("echo: hello");
     person.until("> ");
     person.keys("STREAM: 4 go\n");
-    person.until("d1 d2 ");
+    person.until("d1 d2");
     person.keys("\x03\x03");
     let code = person.end();
     assert_eq!(code, 130, "{}", person.seen());
@@ -191,7 +192,7 @@ fn who_comes_back_sees_where_it_stands_and_the_turn_that_runs() {
     stage.json(&["session", "send", &session, "STREAM: 6 go"]);
     let mut person = stage.at_terminal(&["run", "--session", &session]);
     person.until(&format!("session {session} ("));
-    person.until("d1 d2 d3 ");
+    person.until("d1 d2 d3");
     stage.word(&session, "go");
     person.until("d4 d5 d6");
     person.until("> ");
@@ -233,14 +234,20 @@ fn a_server_that_is_killed_is_waited_for() {
     person.until("after");
     person.until(END);
     assert_eq!(person.end(), 0);
-    assert_eq!(person.seen().matches("begin").count(), 1, "nothing is shown twice: {}", person.seen());
+    assert_eq!(
+        person.seen().matches("begin").count(),
+        1,
+        "nothing is shown twice: {}",
+        person.seen()
+    );
     stage.clear();
 }
 
 #[test]
 fn a_server_that_stays_away_is_given_up() {
     let mut stage = Stage::new();
-    let mut person = stage.at_terminal(&[RUN, &["--reconnect", "1", "SAY: begin\nHOLD: go"]].concat());
+    let mut person =
+        stage.at_terminal(&[RUN, &["--reconnect", "1", "SAY: begin\nHOLD: go"]].concat());
     person.until("begin");
     stage.kill();
     person.until("the server is away; trying again for 1 s");

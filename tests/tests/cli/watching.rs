@@ -11,11 +11,11 @@ fn a_second_terminal_follows_the_turn_and_tells_who_answered() {
         "fake",
         "STREAM: 4 go\nASK: approval it\nASK: question which\nSAY: done",
     ]);
-    person.until("d1 d2 ");
+    person.until("d1 d2");
     let session = stage.session();
     let mut other = stage.at_terminal(&["session", "watch", &session]);
     other.until("input: STREAM: 4 go");
-    other.until("d1 d2 ");
+    other.until("d1 d2");
     stage.word(&session, "go");
     other.until("d3 d4");
     other.until("? sh");
@@ -42,10 +42,10 @@ fn a_second_terminal_follows_the_turn_and_tells_who_answered() {
 fn a_watch_ends_when_nothing_runs_and_goes_on_over_the_death_of_the_server() {
     let mut stage = Stage::new();
     let mut person = stage.at_terminal(&["run", "--engine", "fake", "STREAM: 4 go\nSAY: done"]);
-    person.until("d1 d2 ");
+    person.until("d1 d2");
     let session = stage.session();
     let mut other = stage.at_terminal(&["session", "watch", &session, "--until-idle"]);
-    other.until("d1 d2 ");
+    other.until("d1 d2");
     stage.kill();
     other.until("the server is away");
     stage.start();

@@ -217,9 +217,9 @@ fn chosen<'c>(choices: &'c [v1::Choice], word: &str) -> Option<&'c v1::Choice> {
     if let Ok(number) = word.parse::<usize>() {
         return choices.get(number.checked_sub(1)?);
     }
-    let named = choices
-        .iter()
-        .find(|choice| choice.id.eq_ignore_ascii_case(word) || choice.label.eq_ignore_ascii_case(word));
+    let named = choices.iter().find(|choice| {
+        choice.id.eq_ignore_ascii_case(word) || choice.label.eq_ignore_ascii_case(word)
+    });
     named.or_else(|| match word.to_ascii_lowercase().as_str() {
         "y" | "yes" => choices.iter().find(|choice| choice.allows),
         "n" | "no" => choices.iter().find(|choice| !choice.allows),
@@ -251,7 +251,8 @@ fn values(question: &v1::Question, line: &str) -> Option<Vec<String>> {
     });
     // A bare number is a slip rather than an answer in one's own words, where there are options.
     let slip = !question.options.is_empty() && words.iter().all(|word| word.parse::<i64>().is_ok());
-    let free = (question.allow_free_text || question.options.is_empty()) && !line.is_empty() && !slip;
+    let free =
+        (question.allow_free_text || question.options.is_empty()) && !line.is_empty() && !slip;
     options.or_else(|| free.then(|| vec![line.to_owned()]))
 }
 
@@ -343,7 +344,11 @@ mod tests {
             else {
                 panic!("{line} is a decision");
             };
-            assert_eq!((choose.choice_id.as_str(), choose.comment.as_str()), (id, comment), "{line}");
+            assert_eq!(
+                (choose.choice_id.as_str(), choose.comment.as_str()),
+                (id, comment),
+                "{line}"
+            );
         }
     }
 
@@ -370,7 +375,10 @@ mod tests {
         let mut question = Question::new(asked);
         assert!(matches!(question.take("something else"), Taken::Unclear(_)));
         assert_eq!(question.take("2"), Taken::More);
-        assert!(matches!(question.take("1,9"), Taken::Unclear(_)), "9 is a slip");
+        assert!(
+            matches!(question.take("1,9"), Taken::Unclear(_)),
+            "9 is a slip"
+        );
         assert_eq!(question.take("1, 3, E"), Taken::More);
         let Taken::Whole(v1::InteractionAnswer {
             answer: Some(Answer::Reply(reply)),
@@ -390,7 +398,10 @@ mod tests {
             allow_free_text: true,
             ..Default::default()
         };
-        assert_eq!(values(&question, "a dark green"), Some(vec!["a dark green".to_owned()]));
+        assert_eq!(
+            values(&question, "a dark green"),
+            Some(vec!["a dark green".to_owned()])
+        );
         assert_eq!(values(&question, "Blue"), Some(vec!["blue".to_owned()]));
         assert_eq!(values(&question, ""), None);
         question.allow_free_text = false;

@@ -79,7 +79,10 @@ impl Follow {
             reconnect,
             open: VecDeque::new(),
             pending: HashSet::new(),
-            running: running.into_iter().map(|turn| (turn, String::new())).collect(),
+            running: running
+                .into_iter()
+                .map(|turn| (turn, String::new()))
+                .collect(),
             interrupting: false,
         }
     }
@@ -215,7 +218,9 @@ impl Follow {
             session_id: self.session_id.clone(),
             idempotency_key: new_key(),
         };
-        let call = again(self.reconnect, || self.client.interrupt_session(request.clone()));
+        let call = again(self.reconnect, || {
+            self.client.interrupt_session(request.clone())
+        });
         Self::made(&mut self.presses, call).await??;
         Ok(())
     }
@@ -267,7 +272,9 @@ impl Follow {
                     self.asked(asked).await?;
                 }
             }
-            Some(Payload::InteractionResolved(resolved)) => self.closed(&resolved.interaction_id)?,
+            Some(Payload::InteractionResolved(resolved)) => {
+                self.closed(&resolved.interaction_id)?
+            }
             Some(Payload::InteractionExpired(expired)) => self.closed(&expired.interaction_id)?,
             Some(Payload::SessionStatus(status)) => self.stuck(&status)?,
             _ => {}
@@ -306,7 +313,9 @@ impl Follow {
         };
         for line in self.asking.forget() {
             let line = crate::out::one_line(&line, 60);
-            self.screen.say(&format!("not taken, because it was typed before the question: {line}"))?;
+            self.screen.say(&format!(
+                "not taken, because it was typed before the question: {line}"
+            ))?;
         }
         question.show(&mut self.screen)
     }
@@ -315,7 +324,8 @@ impl Follow {
     async fn answered(&mut self, line: Option<String>) -> anyhow::Result<()> {
         self.screen.prompt_taken();
         let Some(line) = line else {
-            self.screen.say("\nthe terminal is closed; answer with: astrabox session respond")?;
+            self.screen
+                .say("\nthe terminal is closed; answer with: astrabox session respond")?;
             self.asking = Asking::Elsewhere;
             self.open.clear();
             return Ok(());
@@ -340,7 +350,9 @@ impl Follow {
             answer: Some(answer),
             idempotency_key: new_key(),
         };
-        let call = again(self.reconnect, || self.client.respond_interaction(request.clone()));
+        let call = again(self.reconnect, || {
+            self.client.respond_interaction(request.clone())
+        });
         match Self::made(&mut self.presses, call).await? {
             Ok(_) => {
                 self.screen.own(id);
@@ -354,7 +366,8 @@ impl Follow {
             // It waits behind one that this program does not know yet, or the answer is refused: the person may
             // answer again, a program may not.
             Err(error) if matches!(self.asking, Asking::Person(_)) && !error.is_unreachable() => {
-                self.screen.say(&format!("the answer was not taken: {error}"))?;
+                self.screen
+                    .say(&format!("the answer was not taken: {error}"))?;
                 self.show_first()
             }
             Err(error) => Err(error.into()),
@@ -362,7 +375,10 @@ impl Follow {
     }
 
     fn closed(&mut self, id: &str) -> anyhow::Result<()> {
-        let shown = self.open.front().is_some_and(|question| question.id() == id);
+        let shown = self
+            .open
+            .front()
+            .is_some_and(|question| question.id() == id);
         self.open.retain(|question| question.id() != id);
         if shown { self.show_first() } else { Ok(()) }
     }

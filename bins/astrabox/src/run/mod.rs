@@ -26,11 +26,17 @@ use ask::Asking;
 use follow::{Follow, Means};
 use terminal::Terminal;
 
-/// Says something to an agent and shows what it does
-///
-/// The answer goes to standard output, everything else to standard error. When the agent asks, answer with a number,
-/// a name, or y and n. Ctrl-C stops the turn; again, or while nothing runs, it leaves. The session goes on without
-/// this command: `astrabox session watch` follows it, `astrabox run --session` goes on with it.
+/// What `astrabox help run` says.
+pub(crate) const ABOUT: &str = "\
+Says something to an agent and shows what it does
+
+The answer goes to standard output, everything else to standard error. With a prompt, or one piped into standard \
+input, it ends with the turn; without, on a terminal, it reads lines, each a turn, until Ctrl-D.
+
+When the agent asks, answer with a number or a name, with y or n, or in your own words where the question takes \
+them. Ctrl-C stops the turn; again, or while nothing runs, it leaves. The session goes on without this command: \
+`astrabox session watch` follows it, `astrabox run --session` goes on with it.";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// What to say; from standard input when it is - or left out. On a terminal, left out, lines are read one by one

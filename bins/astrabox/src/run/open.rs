@@ -62,7 +62,11 @@ async fn go_on(client: &Client, id: &str, interactive: bool) -> anyhow::Result<O
     let request = v1::GetSessionRequest {
         session_id: id.to_owned(),
     };
-    let session = client.get_session(request).await?.session.unwrap_or_default();
+    let session = client
+        .get_session(request)
+        .await?
+        .session
+        .unwrap_or_default();
     let mut opened = Opened {
         after_seq: session.last_seq,
         session,
@@ -159,7 +163,10 @@ mod tests {
     fn a_turn_runs_when_its_end_is_not_there() {
         assert_eq!(running(&journal(vec![])), None);
         assert_eq!(running(&journal(vec![started(), ended()])), None);
-        assert_eq!(running(&journal(vec![started(), ended(), started()])), Some(2));
+        assert_eq!(
+            running(&journal(vec![started(), ended(), started()])),
+            Some(2)
+        );
         assert_eq!(running(&journal(vec![started()])), Some(0));
         assert_eq!(running(&journal(vec![ended()])), None);
     }
@@ -184,7 +191,13 @@ mod tests {
             state: v1::SessionState::Ready.into(),
             ..Default::default()
         };
-        let events = journal(vec![said("one"), answer("1"), said("two"), answer("2"), answer("3")]);
+        let events = journal(vec![
+            said("one"),
+            answer("1"),
+            said("two"),
+            answer("2"),
+            answer("3"),
+        ]);
         assert_eq!(
             recap(&session, &events),
             ["session sesn_1 (ready)", "input: two", "agent: 3"]

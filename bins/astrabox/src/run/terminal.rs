@@ -25,7 +25,10 @@ impl Terminal {
             .spawn(move || {
                 let mut input = std::io::stdin().lock();
                 let mut line = Vec::new();
-                while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                while input
+                    .read_until(b'\n', &mut line)
+                    .is_ok_and(|read| read > 0)
+                {
                     let text = String::from_utf8_lossy(&line);
                     let text = text.trim_end_matches(['\n', '\r']).to_owned();
                     line.clear();

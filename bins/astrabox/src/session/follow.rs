@@ -64,7 +64,10 @@ pub(super) async fn watch(client: &Client, out: &Out, args: WatchArgs) -> anyhow
     let mut show = if lines {
         Show::Lines
     } else {
-        Show::Screen(Screen::of_watcher(out.clone(), crate::run::detail(args.verbose, false)))
+        Show::Screen(Screen::of_watcher(
+            out.clone(),
+            crate::run::detail(args.verbose, false),
+        ))
     };
     let mut caught_up = false;
     loop {
@@ -144,7 +147,9 @@ async fn is_idle(client: &Client, args: &WatchArgs, watch: &Watch) -> anyhow::Re
     let request = v1::GetSessionRequest {
         session_id: args.session.clone(),
     };
-    let session = again(args.reconnect.within(), || client.get_session(request.clone()));
+    let session = again(args.reconnect.within(), || {
+        client.get_session(request.clone())
+    });
     let session = session.await?.session.unwrap_or_default();
     let at_rest = match session.state() {
         v1::SessionState::Ready

@@ -16,7 +16,9 @@ use crate::out::{Column, Out};
 use crate::pairs;
 
 pub(crate) use files::read_stdin;
-pub(crate) use render::{answer as answer_text, content_text, question as question_text, usage_text};
+pub(crate) use render::{
+    answer as answer_text, content_text, question as question_text, usage_text,
+};
 pub(crate) use respond::{approval, choices, refusal};
 
 #[derive(Debug, clap::Subcommand)]

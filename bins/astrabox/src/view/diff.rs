@@ -14,7 +14,8 @@ pub(crate) fn lines(change: &v1::FileChanged, style: Style, limit: usize) -> Vec
         }
     };
     let path = style.bold(&printable(&change.path));
-    let counts = counts(&change.diff).map_or_else(|| what.to_owned(), |counts| format!("{what}, {counts}"));
+    let counts =
+        counts(&change.diff).map_or_else(|| what.to_owned(), |counts| format!("{what}, {counts}"));
     let mut lines = vec![format!("{mark} {path} ({counts})")];
     let diff: Vec<&str> = change.diff.lines().collect();
     // A single hidden line takes as much room as the word that it is hidden.
@@ -72,7 +73,16 @@ mod tests {
         );
         let all = lines(&told, Style::default(), 40);
         assert_eq!(all[0], "~ /workspace/a (changed, +2 -1)");
-        assert_eq!(all[1..], ["  @@ -1,2 +1,2 @@", "   same", "  -old", "  +new", "  +more"]);
+        assert_eq!(
+            all[1..],
+            [
+                "  @@ -1,2 +1,2 @@",
+                "   same",
+                "  -old",
+                "  +new",
+                "  +more"
+            ]
+        );
         let cut = lines(&told, Style::default(), 2);
         assert_eq!(cut[2..], ["   same", "  ... 3 more lines"]);
         assert_eq!(lines(&told, Style::default(), 4), all);

@@ -173,8 +173,12 @@ impl Screen {
         }
         let own = delta.child_run_id.is_empty();
         match delta.channel() {
-            v1::DeltaChannel::Text if own => self.piece(self.answer, false, &delta.event_id, &delta.text),
-            v1::DeltaChannel::Reasoning if own && self.detail != Detail::Quiet && self.aside.terminal => {
+            v1::DeltaChannel::Text if own => {
+                self.piece(self.answer, false, &delta.event_id, &delta.text)
+            }
+            v1::DeltaChannel::Reasoning
+                if own && self.detail != Detail::Quiet && self.aside.terminal =>
+            {
                 self.piece(self.aside, true, &delta.event_id, &delta.text)
             }
             v1::DeltaChannel::ToolOutput if self.detail == Detail::Full && self.aside.terminal => {
@@ -221,7 +225,12 @@ impl Screen {
     }
 
     /// A whole message, or the rest of it when pieces came before.
-    fn message(&mut self, id: &str, child: &str, message: &v1::MessageCompleted) -> anyhow::Result<()> {
+    fn message(
+        &mut self,
+        id: &str,
+        child: &str,
+        message: &v1::MessageCompleted,
+    ) -> anyhow::Result<()> {
         let reasoning = message.kind() == v1::MessageKind::Reasoning;
         let shown = self.shown.remove(id);
         if child.is_empty() && !reasoning {
@@ -271,7 +280,11 @@ impl Screen {
                 Detail::Full => line.to_owned(),
                 _ => one_line(line, LINE),
             };
-            lines.extend(all[..limit].iter().map(|line| style.dim(&format!("  {}", cut(line)))));
+            lines.extend(
+                all[..limit]
+                    .iter()
+                    .map(|line| style.dim(&format!("  {}", cut(line)))),
+            );
             if limit < all.len() {
                 lines.push(style.dim(&format!("  ... {} more lines", all.len() - limit)));
             }
@@ -323,26 +336,50 @@ impl Screen {
                     asked.id
                 ))));
             }
-            Payload::InteractionResolved(resolved) if !self.own.contains(&resolved.interaction_id) => {
-                let answer = resolved.answer.as_ref().map(answer_text).unwrap_or_default();
-                format!("answered by {}: {}", resolved.actor, one_line(&answer, LINE))
+            Payload::InteractionResolved(resolved)
+                if !self.own.contains(&resolved.interaction_id) =>
+            {
+                let answer = resolved
+                    .answer
+                    .as_ref()
+                    .map(answer_text)
+                    .unwrap_or_default();
+                format!(
+                    "answered by {}: {}",
+                    resolved.actor,
+                    one_line(&answer, LINE)
+                )
             }
-            Payload::InteractionExpired(expired) => format!("the question is closed: {}", expired.reason),
+            Payload::InteractionExpired(expired) => {
+                format!("the question is closed: {}", expired.reason)
+            }
             Payload::TurnStarted(turn) if turn.origin() == v1::TurnOrigin::Engine => {
                 "the agent goes on by itself".to_owned()
             }
             Payload::TurnEnded(ended) if self.watcher => {
                 let outcome = Outcome::of(ended);
                 let usage = ended.usage.as_ref().map(usage_text).unwrap_or_default();
-                let usage = if usage.is_empty() { usage } else { format!(" (tokens: {usage})") };
+                let usage = if usage.is_empty() {
+                    usage
+                } else {
+                    format!(" (tokens: {usage})")
+                };
                 format!("the turn {outcome}{usage}")
             }
             Payload::ContextCompacted(_) => "the agent shortened its context".to_owned(),
             Payload::ChildRunChanged(run) => {
                 let state = enum_name(run.state().as_str_name()).unwrap_or_default();
-                let title = if run.title.is_empty() { &run.child_run_id } else { &run.title };
-                return (self.detail != Detail::Quiet)
-                    .then(|| style.dim(&printable(&format!("child run {state}: {}", one_line(title, LINE)))));
+                let title = if run.title.is_empty() {
+                    &run.child_run_id
+                } else {
+                    &run.title
+                };
+                return (self.detail != Detail::Quiet).then(|| {
+                    style.dim(&printable(&format!(
+                        "child run {state}: {}",
+                        one_line(title, LINE)
+                    )))
+                });
             }
             Payload::SessionStatus(status) if full => {
                 let state = enum_name(status.state().as_str_name()).unwrap_or_default();
@@ -378,9 +415,17 @@ impl Screen {
         }
         *self.shown.entry(id.to_owned()).or_default() += text.len();
         // What goes into a file or another program is the agent's text, byte by byte.
-        let plain = if sink.terminal { printable(text) } else { text.into() };
+        let plain = if sink.terminal {
+            printable(text)
+        } else {
+            text.into()
+        };
         self.open = (!plain.ends_with('\n')).then(|| (id.to_owned(), sink));
-        let shown = if dim { sink.style.dim(&plain) } else { plain.into_owned() };
+        let shown = if dim {
+            sink.style.dim(&plain)
+        } else {
+            plain.into_owned()
+        };
         self.put(sink, &shown)
     }
 
@@ -424,7 +469,11 @@ impl Screen {
     /// Takes the prompt off the line of the cursor.
     fn clear_prompt(&mut self) {
         if std::mem::take(&mut self.prompt) {
-            let clear = if self.aside.terminal && !is_dumb() { "\r\x1b[K" } else { "\n" };
+            let clear = if self.aside.terminal && !is_dumb() {
+                "\r\x1b[K"
+            } else {
+                "\n"
+            };
             let _ = self.put(self.aside, clear);
         }
     }

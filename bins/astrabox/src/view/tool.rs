@@ -156,10 +156,19 @@ mod tests {
     #[test]
     fn a_result_is_told_by_what_the_tool_printed() {
         for (result, told) in [
-            (r#"{"exitCode":0,"aggregatedOutput":"one\ntwo"}"#, "one\ntwo"),
+            (
+                r#"{"exitCode":0,"aggregatedOutput":"one\ntwo"}"#,
+                "one\ntwo",
+            ),
             (r#"{"code":1,"output":""}"#, ""),
-            (r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#, "a\nb"),
-            (r#"{"result":{"content":[{"type":"text","text":"a"}]},"error":null}"#, "a"),
+            (
+                r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#,
+                "a\nb",
+            ),
+            (
+                r#"{"result":{"content":[{"type":"text","text":"a"}]},"error":null}"#,
+                "a",
+            ),
             (r#""plain""#, "plain"),
             (r#"{"status":"completed","changes":[]}"#, ""),
             (r#"{"n":1}"#, r#"{"n":1}"#),
