@@ -71,23 +71,58 @@ fn words(value: &Value) -> Option<String> {
     }
 }
 
-/// The whole input for a person who decides: a command as it is, anything else as indented JSON.
+/// Members of an input that only say again, in other words, what its command says.
+const REPEATED: &[&str] = &["commandActions", "kind"];
+
+/// The whole input for a person who decides: a command as it is, changes of files as diffs, anything else by its
+/// members.
 pub(crate) fn whole(input: &str) -> String {
-    let Ok(Value::Object(map)) = serde_json::from_str::<Value>(input) else {
+    let Ok(Value::Object(mut map)) = serde_json::from_str::<Value>(input) else {
         return input.to_owned();
     };
-    let Some(command) = map.get("command").and_then(words) else {
-        return serde_json::to_string_pretty(&Value::Object(map))
-            .unwrap_or_else(|_| input.to_owned());
-    };
-    let mut text = command;
-    for (key, value) in map {
-        if key != "command" && !value.is_null() {
-            let value = words(&value).unwrap_or_else(|| value.to_string());
-            text.push_str(&format!("\n{key}: {value}"));
-        }
+    let mut text = String::new();
+    if let Some(command) = map.get("command").and_then(words) {
+        text.push_str(&command);
+        text.push('\n');
+        map.retain(|key, _| key != "command" && !REPEATED.contains(&key.as_str()));
     }
+    if let Some(changes) = map.get("changes").and_then(changes) {
+        text.push_str(&changes);
+        map.remove("changes");
+    }
+    for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+        member(key, value, &mut text);
+    }
+    text.truncate(text.trim_end().len());
     text
+}
+
+/// Codex's changes: what is done to which file, and the diff.
+fn changes(value: &Value) -> Option<String> {
+    let mut text = String::new();
+    for change in value.as_array()? {
+        let path = change.get("path")?.as_str()?;
+        let diff = change.get("diff")?.as_str()?;
+        let kind = change.pointer("/kind/type").and_then(Value::as_str);
+        text.push_str(&format!("{} {path}\n", kind.unwrap_or("change")));
+        diff.lines()
+            .for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    Some(text)
+}
+
+fn member(key: &str, value: &Value, text: &mut String) {
+    let told = match words(value) {
+        Some(told) => told,
+        None => serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()),
+    };
+    if told.contains('\n') {
+        text.push_str(&format!("{key}:\n"));
+        told.lines()
+            .for_each(|line| text.push_str(&format!("  {line}\n")));
+    } else {
+        text.push_str(&format!("{key}: {told}\n"));
+    }
 }
 
 /// What a tool printed, out of its result.
@@ -119,7 +154,7 @@ fn text_of(value: &Value) -> Option<String> {
             match found.next() {
                 Some(text) => Some(text),
                 None if OUTPUTS.iter().any(|key| map.contains_key(*key)) => Some(String::new()),
-                None => None,
+                None => map.get("status").and_then(text_of),
             }
         }
         Value::Bool(_) | Value::Number(_) => None,
@@ -171,6 +206,7 @@ mod tests {
             ),
             (r#""plain""#, "plain"),
             (r#"{"status":"completed","changes":[]}"#, ""),
+            (r#"{"status":"declined"}"#, "declined"),
             (r#"{"n":1}"#, r#"{"n":1}"#),
         ] {
             assert_eq!(output(result), told, "{result}");
@@ -179,10 +215,23 @@ mod tests {
 
     #[test]
     fn who_decides_sees_everything() {
-        assert_eq!(
-            whole(r#"{"command":"rm -rf x","cwd":"/workspace","reason":null}"#),
-            "rm -rf x\ncwd: /workspace"
-        );
-        assert_eq!(whole(r#"{"a":1}"#), "{\n  \"a\": 1\n}");
+        for (input, told) in [
+            (
+                r#"{"command":"rm -rf x","cwd":"/workspace","reason":null,"kind":"command"}"#,
+                "rm -rf x\ncwd: /workspace",
+            ),
+            (
+                r#"{"changes":[{"path":"/a","diff":"one\ntwo\n","kind":{"type":"add"}}]}"#,
+                "add /a\n  one\n  two",
+            ),
+            (
+                r#"{"file_path":"/a","content":"one\ntwo"}"#,
+                "content:\n  one\n  two\nfile_path: /a",
+            ),
+            (r#"{"n":1}"#, "n: 1"),
+            ("no JSON", "no JSON"),
+        ] {
+            assert_eq!(whole(input), told, "{input}");
+        }
     }
 }
