@@ -13,6 +13,51 @@ use crate::Turn;
 /// How long anything in a test may take. Far more than it takes; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// An agent program, in the words that differ between programs.
+#[derive(Debug)]
+pub struct Program {
+    /// The engine's kind.
+    pub engine: &'static str,
+    /// The permission mode in which it never asks.
+    pub unasked: &'static str,
+    /// The permission mode in which it asks before a command that writes.
+    pub asking: &'static str,
+    /// The choice that allows a call once.
+    pub allow: &'static str,
+    /// The choice that allows such calls for the session.
+    pub allow_for_session: &'static str,
+    /// The choice that declines a call.
+    pub decline: &'static str,
+    /// The choice that declines a call and stops the turn.
+    pub decline_and_stop: &'static str,
+    /// The name of its process, as the kernel tells it.
+    pub process: &'static str,
+}
+
+/// OpenAI Codex.
+pub const CODEX: Program = Program {
+    engine: "codex",
+    unasked: "never",
+    asking: "untrusted",
+    allow: "accept",
+    allow_for_session: "acceptForSession",
+    decline: "decline",
+    decline_and_stop: "cancel",
+    process: "codex",
+};
+
+/// Anthropic Claude Code.
+pub const CLAUDE_CODE: Program = Program {
+    engine: "claude_code",
+    unasked: "bypassPermissions",
+    asking: "default",
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "claude",
+};
+
 /// A model, a server and an agent of their own.
 pub struct Stage {
     /// The scripted model.
@@ -37,27 +82,39 @@ pub fn must<T>(result: Result<T, impl Into<anyhow::Error>>) -> T {
 }
 
 impl Stage {
-    /// A stage with the real Codex.
+    /// A stage with a real program.
     ///
     /// # Errors
     /// When something of it does not come up, as when the image is not built.
-    pub async fn codex() -> Result<Self> {
-        Self::with(&[]).await
+    pub async fn of(program: &Program) -> Result<Self> {
+        Self::with(program, v1::AgentSpec::default()).await
     }
 
-    /// A stage with the real Codex and more settings of the server.
+    /// A stage with a real program and an agent that has more than a name, a model and an environment.
     ///
     /// # Errors
-    /// As `codex`.
-    pub async fn with(settings: &[&str]) -> Result<Self> {
+    /// As `of`.
+    pub async fn with(program: &Program, agent: v1::AgentSpec) -> Result<Self> {
+        Self::build(program, agent, |_| {}).await
+    }
+
+    /// A stage whose server is changed before it starts.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub async fn build(
+        program: &Program,
+        agent: v1::AgentSpec,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> Result<Self> {
         let model = ScriptedModel::builder().start().await?;
         let mut options = ServerOptions::with_model(model.address());
-        options.settings = settings.iter().map(|line| (*line).to_owned()).collect();
+        change(&mut options);
         let server = ServerProcess::start(&options).await?;
         let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
-            name: "codex".to_owned(),
-            engine: "codex".to_owned(),
+            name: "tested".to_owned(),
+            engine: program.engine.to_owned(),
             limits: Some(v1::ResourceLimits {
                 memory_bytes: 1 << 30,
                 disk_bytes: 256 << 20,
@@ -73,9 +130,9 @@ impl Stage {
             .await?;
         let spec = v1::AgentSpec {
             name: "worker".to_owned(),
-            environment: "codex".to_owned(),
+            environment: "tested".to_owned(),
             model: "scripted".to_owned(),
-            ..Default::default()
+            ..agent
         };
         let agent = client
             .create_agent(v1::CreateAgentRequest {
@@ -130,6 +187,17 @@ impl Stage {
     /// # Errors
     /// When something is left.
     pub async fn clear(mut self) -> Result<()> {
+        self.remove_all().await?;
+        self.server.stop().await?;
+        self.model.shutdown().await;
+        Ok(())
+    }
+
+    /// Removes every session.
+    ///
+    /// # Errors
+    /// When a sandbox is left.
+    pub async fn remove_all(&self) -> Result<()> {
         for session in self.client.all_sessions(None, true).await? {
             self.client
                 .delete_session(v1::DeleteSessionRequest {
@@ -146,8 +214,6 @@ impl Stage {
         if !left.is_empty() {
             bail!("sandboxes are left: {left:?}");
         }
-        self.server.stop().await?;
-        self.model.shutdown().await;
         Ok(())
     }
 }

@@ -25,6 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct ServerProcess {
     folder: tempfile::TempDir,
     program: PathBuf,
+    environment: BTreeMap<String, String>,
     child: Option<Child>,
 }
 
@@ -37,6 +38,8 @@ pub struct ServerOptions {
     pub static_hosts: BTreeMap<String, String>,
     /// More settings, as lines of TOML without a table, such as `sessions.stall_timeout = "2s"`.
     pub settings: Vec<String>,
+    /// Variables of the server's environment, beside those of the test.
+    pub environment: BTreeMap<String, String>,
     /// The folder with `astraboxd`; the one of the running test when absent.
     pub bin_dir: Option<PathBuf>,
 }
@@ -133,6 +136,7 @@ impl ServerProcess {
         let mut server = Self {
             folder,
             program,
+            environment: options.environment.clone(),
             child: None,
         };
         server.start_again().await?;
@@ -152,6 +156,7 @@ impl ServerProcess {
         let child = Command::new(&self.program)
             .arg("--config")
             .arg(self.folder.path().join("astrabox.toml"))
+            .envs(&self.environment)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

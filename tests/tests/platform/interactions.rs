@@ -31,7 +31,7 @@ fn reply(answers: &[(&str, &[&str])]) -> InteractionAnswer {
 }
 
 /// The id of the question that was asked as this one of all, from 1.
-async fn question(stage: &mut Stage, id: SessionId, number: usize) -> InteractionId {
+pub(crate) async fn question(stage: &mut Stage, id: SessionId, number: usize) -> InteractionId {
     let find = |events: &[JournalEvent]| asked(events).get(number - 1).map(|one| one.id);
     stage.until(id, "a question", find).await
 }

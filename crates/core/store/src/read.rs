@@ -1,6 +1,8 @@
 //! Reading. Readers see everything that was acknowledged before they began.
 
-use astrabox_types::{Agent, AgentId, Environment, JournalEvent, SandboxId, SessionId};
+use astrabox_types::{
+    Agent, AgentId, Environment, EventId, JournalEvent, SandboxId, SessionId, TurnId,
+};
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::page::{Page, PageToken, cut};
@@ -234,6 +236,23 @@ impl Store {
         .fetch_all(&self.readers)
         .await?;
         rows.iter().map(row::event).collect()
+    }
+
+    /// The turn of one event; `None` when the journal does not have the event.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn turn_of_event(
+        &self,
+        id: SessionId,
+        event: EventId,
+    ) -> Result<Option<Option<TurnId>>> {
+        let row = sqlx::query("SELECT turn_id FROM events WHERE session_id = ? AND id = ?")
+            .bind(id.to_string())
+            .bind(event.to_string())
+            .fetch_optional(&self.readers)
+            .await?;
+        row.as_ref().map(row::turn_of).transpose()
     }
 
     /// A page of a session's events.

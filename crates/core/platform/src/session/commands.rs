@@ -214,7 +214,7 @@ impl Owner {
         // Without a runtime the state says it: the stop begins when the engine is reached.
         let stopping = turn.is_some() && self.row.session.state != SessionState::Interrupting;
         if stopping {
-            self.expire_interactions(&mut draft, "the turn was interrupted");
+            self.expire_turns_interactions(&mut draft, "the turn was interrupted");
             self.set_state(&mut draft, SessionState::Interrupting, None);
         }
         if stopping || draft.commit.answer.is_some() {

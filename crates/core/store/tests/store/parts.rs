@@ -51,6 +51,7 @@ fn asks(id: InteractionId, state: InteractionState) -> InteractionChange {
         },
         native_id: format!("native {id}"),
         turn_id: Some(TurnId::new()),
+        child_run: None,
         state,
     }
 }
