@@ -33,6 +33,8 @@ pub(super) struct Follow {
     /// Turns that run, and their inputs.
     running: HashMap<String, String>,
     interrupting: bool,
+    /// Whether what happened before is shown. Nobody is asked before that: it may be answered further on.
+    caught_up: bool,
 }
 
 /// What a session is followed with.
@@ -84,16 +86,21 @@ impl Follow {
                 .map(|turn| (turn, String::new()))
                 .collect(),
             interrupting: false,
+            caught_up: false,
         }
     }
 
-    /// What was asked before this command came.
-    pub(super) async fn take_open_interactions(&mut self) -> anyhow::Result<()> {
+    /// What is asked when everything that happened before is shown.
+    async fn take_open_interactions(&mut self) -> anyhow::Result<()> {
         let request = v1::ListInteractionsRequest {
             session_id: self.session_id.clone(),
             include_closed: false,
         };
-        for record in self.client.list_interactions(request).await?.interactions {
+        let call = again(self.reconnect, || {
+            self.client.list_interactions(request.clone())
+        });
+        let listed = Self::made(&mut self.presses, call).await??;
+        for record in listed.interactions {
             if let Some(asked) = record.interaction {
                 self.asked(asked).await?;
             }
@@ -254,7 +261,11 @@ impl Follow {
                 self.screen.delta(&delta)?;
                 return Ok(None);
             }
-            Some(WatchItem::CaughtUp { .. }) => return Ok(None),
+            Some(WatchItem::CaughtUp { .. }) => {
+                self.caught_up = true;
+                self.take_open_interactions().await?;
+                return Ok(None);
+            }
             None => return Err(Failure::with_code(NOT_FOUND, "the session was deleted")),
         };
         self.screen.event(&event)?;
@@ -267,7 +278,7 @@ impl Follow {
                 self.pending.remove(&input);
                 return Ok(Some((input, Outcome::of(&ended))));
             }
-            Some(Payload::InteractionRequested(asked)) => {
+            Some(Payload::InteractionRequested(asked)) if self.caught_up => {
                 if let Some(asked) = asked.interaction {
                     self.asked(asked).await?;
                 }

@@ -155,7 +155,6 @@ async fn converse(
     for line in recap {
         follow.screen.say(line)?;
     }
-    follow.take_open_interactions().await?;
     let Some(text) = prompt else {
         follow.talk().await?;
         return Ok(ExitCode::SUCCESS);
