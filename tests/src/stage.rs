@@ -32,6 +32,10 @@ pub struct Program {
     pub decline_and_stop: &'static str,
     /// The name of its process, as the kernel tells it.
     pub process: &'static str,
+    /// Its name for the tool `say` of an MCP server `echo`.
+    pub mcp_say: &'static str,
+    /// A prompt upon which a sub-agent says `from the child` while its parent waits.
+    pub child: &'static str,
 }
 
 /// OpenAI Codex.
@@ -44,6 +48,8 @@ pub const CODEX: Program = Program {
     decline: "decline",
     decline_and_stop: "cancel",
     process: "codex",
+    mcp_say: "mcp__echo.say",
+    child: "SPAWN: SAY: from the child\nWAIT\nSAY: the parent is done",
 };
 
 /// Anthropic Claude Code.
@@ -56,6 +62,9 @@ pub const CLAUDE_CODE: Program = Program {
     decline: "deny",
     decline_and_stop: "deny_stop",
     process: "claude",
+    mcp_say: "mcp__echo__say",
+    child: "TOOL: Agent {\"description\": \"a task\", \"prompt\": \"SAY: from the child\", \
+            \"subagent_type\": \"general-purpose\", \"run_in_background\": false}\nSAY: the parent is done",
 };
 
 /// A model, a server and an agent of their own.
@@ -244,9 +253,17 @@ impl Conversation {
     /// # Errors
     /// When the server refuses it.
     pub async fn send(&self, prompt: &str) -> Result<String> {
+        self.send_parts(vec![text_part(prompt)]).await
+    }
+
+    /// Sends a prompt of these parts.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn send_parts(&self, content: Vec<v1::ContentPart>) -> Result<String> {
         let request = v1::SendInputRequest {
             session_id: self.id.clone(),
-            content: vec![text_part(prompt)],
+            content,
             ..Default::default()
         };
         Ok(self.client.send_input(request).await?.input_id)
@@ -343,17 +360,44 @@ impl Conversation {
     pub async fn choose(&self, interaction: &v1::Interaction, choice: &str) -> Result<()> {
         let choose = v1::Choose {
             choice_id: choice.to_owned(),
-            comment: String::new(),
+            ..Default::default()
         };
+        let answer = v1::interaction_answer::Answer::Choose(choose);
+        self.respond(interaction, answer).await
+    }
+
+    /// Answers an interaction.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn respond(
+        &self,
+        interaction: &v1::Interaction,
+        answer: v1::interaction_answer::Answer,
+    ) -> Result<()> {
         let request = v1::RespondInteractionRequest {
             session_id: self.id.clone(),
             interaction_id: interaction.id.clone(),
             answer: Some(v1::InteractionAnswer {
-                answer: Some(v1::interaction_answer::Answer::Choose(choose)),
+                answer: Some(answer),
             }),
             ..Default::default()
         };
         self.client.respond_interaction(request).await?;
+        Ok(())
+    }
+
+    /// Changes the permission mode.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn set_mode(&self, mode: &str) -> Result<()> {
+        let request = v1::SetPermissionModeRequest {
+            session_id: self.id.clone(),
+            permission_mode: mode.to_owned(),
+            ..Default::default()
+        };
+        self.client.set_permission_mode(request).await?;
         Ok(())
     }
 

@@ -13,3 +13,8 @@ astrabox_tests::cases! {
     a_killed_engine_fails_its_turn_and_the_session_goes_on,
     only_allowed_hosts_are_reached_from_inside,
 }
+
+astrabox_tests::cases! {
+    CODEX, children:
+    a_child_run_is_told_apart_from_its_parent,
+}

@@ -18,6 +18,7 @@ mod pairs;
 mod run;
 mod sandbox;
 mod session;
+mod tooling;
 mod view;
 
 use std::io::Write as _;

@@ -96,3 +96,21 @@ pub async fn an_approval_for_the_session_is_not_asked_again_and_a_cancel_ends_th
     );
     must(stage.clear().await);
 }
+
+pub async fn an_interrupt_closes_an_open_approval(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.asking).await);
+    must(talk.send("RUN: touch /workspace/never").await);
+    let asked = must(talk.until_asked().await);
+    let request = v1::InterruptSessionRequest {
+        session_id: talk.id.clone(),
+        ..Default::default()
+    };
+    must(talk.client.interrupt_session(request).await);
+    let turn = must(talk.turn().await);
+    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Interrupted);
+    assert!(talk.choose(&asked, program.allow).await.is_err());
+    assert_eq!(must(talk.say("SAY: usable").await).text(), "usable");
+    assert!(talk.file("/workspace/never").await.is_err());
+    must(stage.clear().await);
+}

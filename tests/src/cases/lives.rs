@@ -129,6 +129,32 @@ pub async fn a_server_that_ends_in_order_leaves_its_turns_running(program: &Prog
     must(stage.clear().await);
 }
 
+pub async fn two_sessions_in_the_same_directory_remember_their_own_word(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut one = must(stage.conversation(program.unasked).await);
+    let mut two = must(stage.conversation(program.unasked).await);
+    must(one.say("SAY: the word is heliotrope").await);
+    must(two.say("SAY: the word is chartreuse").await);
+    for talk in [&one, &two] {
+        let request = v1::ReleaseSandboxRequest {
+            session_id: talk.id.clone(),
+            ..Default::default()
+        };
+        must(talk.client.release_sandbox(request).await);
+    }
+    let first = must(one.say("RECALL").await).text();
+    let second = must(two.say("RECALL").await).text();
+    assert!(
+        first.contains("heliotrope") && !first.contains("chartreuse"),
+        "{first}"
+    );
+    assert!(
+        second.contains("chartreuse") && !second.contains("heliotrope"),
+        "{second}"
+    );
+    must(stage.clear().await);
+}
+
 async fn session(talk: &Conversation) -> Result<v1::Session, anyhow::Error> {
     let request = v1::GetSessionRequest {
         session_id: talk.id.clone(),

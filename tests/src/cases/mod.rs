@@ -2,7 +2,9 @@
 //! with [`cases!`](crate::cases!).
 
 pub mod approvals;
+pub mod children;
 pub mod lives;
+pub mod tooling;
 pub mod turns;
 
 /// Makes a test of each named case of a module, for one program.

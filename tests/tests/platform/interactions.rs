@@ -18,6 +18,7 @@ pub(crate) fn choose(id: &str) -> InteractionAnswer {
     InteractionAnswer::Choose {
         choice_id: id.into(),
         comment: None,
+        input: None,
     }
 }
 

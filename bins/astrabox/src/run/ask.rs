@@ -182,6 +182,7 @@ impl Question {
         Some(Answer::Choose(v1::Choose {
             choice_id: choice.id.clone(),
             comment: comment.to_owned(),
+            input: String::new(),
         }))
     }
 

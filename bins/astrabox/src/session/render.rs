@@ -130,6 +130,10 @@ pub(crate) fn answer(answer: &v1::InteractionAnswer) -> String {
         comment => format!("{told} ({comment})"),
     };
     match &answer.answer {
+        Some(Answer::Choose(choose)) if !choose.input.is_empty() => with(
+            format!("{} with {}", choose.choice_id, choose.input),
+            &choose.comment,
+        ),
         Some(Answer::Choose(choose)) => with(choose.choice_id.clone(), &choose.comment),
         Some(Answer::Reply(reply)) => {
             let mut answers: Vec<_> = reply.answers.iter().collect();

@@ -23,6 +23,15 @@ pub(crate) struct RespondArgs {
     /// A word to the engine, where it takes one
     #[arg(long, default_value = "", hide_default_value = true)]
     comment: String,
+    /// With --approve or --choose: makes the call with this input instead, where the engine takes it
+    #[arg(
+        long,
+        value_name = "JSON",
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with_all = ["decline", "answers"],
+    )]
+    input: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,9 +57,13 @@ pub(super) async fn run(client: &Client, out: &Out, args: RespondArgs) -> anyhow
         interaction,
         answer,
         comment,
+        input,
     } = args;
     let asked = find(client, &session, interaction.as_deref()).await?;
-    let answer = read_answer(answer, comment, &asked)?;
+    let mut answer = read_answer(answer, comment, &asked)?;
+    if let Some(Answer::Choose(choose)) = &mut answer.answer {
+        choose.input = input;
+    }
     let request = v1::RespondInteractionRequest {
         session_id: session,
         interaction_id: asked.id.clone(),
@@ -102,7 +115,11 @@ fn read_answer(
         answers,
     } = args;
     let answer = if let Some(choice_id) = choose {
-        Answer::Choose(v1::Choose { choice_id, comment })
+        Answer::Choose(v1::Choose {
+            choice_id,
+            comment,
+            input: String::new(),
+        })
     } else if approve {
         approval(asked, comment).ok_or_else(|| {
             Failure::usage("it has no decision that allows it: use --choose or --answer")
@@ -136,6 +153,7 @@ pub(crate) fn approval(asked: &v1::Interaction, comment: String) -> Option<Answe
     Some(Answer::Choose(v1::Choose {
         choice_id: choice.id.clone(),
         comment,
+        input: String::new(),
     }))
 }
 
@@ -145,6 +163,7 @@ pub(crate) fn refusal(asked: &v1::Interaction, comment: String) -> Answer {
         Some(choice) => Answer::Choose(v1::Choose {
             choice_id: choice.id.clone(),
             comment,
+            input: String::new(),
         }),
         None => Answer::Decline(v1::Decline { comment }),
     }

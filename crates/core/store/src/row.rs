@@ -224,6 +224,13 @@ pub(crate) fn turn_of(row: &SqliteRow) -> Result<Option<TurnId>> {
     parsed_option(row, "turn_id")
 }
 
+/// The size of an event's texts.
+pub(crate) fn event_bytes(row: &SqliteRow) -> Result<usize> {
+    let payload: &str = row.try_get("payload")?;
+    let native: Option<&str> = row.try_get("native")?;
+    Ok(payload.len() + native.map_or(0, str::len))
+}
+
 pub(crate) fn event(row: &SqliteRow) -> Result<JournalEvent> {
     let native: Option<String> = row.try_get("native")?;
     let session_id: SessionId = parsed(row, "session_id")?;

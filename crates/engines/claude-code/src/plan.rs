@@ -7,7 +7,7 @@ use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
 use astrabox_engine::{Conversation, EngineInput, EngineStartupContext, Error, ErrorKind, Result};
-use astrabox_types::{ContentPart, InputId, SessionId};
+use astrabox_types::{ContentPart, InputId, McpServer, McpTransport, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -77,10 +77,22 @@ impl Plan {
         }];
         files.push(PlannedFile {
             path: config_path("astrabox/mcp.json")?,
-            content: json!({"mcpServers": {}}).to_string().into_bytes(),
+            content: mcp_config(&agent.mcp_servers).to_string().into_bytes(),
         });
+        let mut removed = Vec::new();
+        for skill in &agent.skills {
+            // What an older version of the skill had is gone.
+            let folder = config_path(&format!("skills/{}", skill.name))?;
+            for (path, content) in &skill.files {
+                files.push(PlannedFile {
+                    path: folder.join(path).map_err(unplanned)?,
+                    content: content.clone().into_bytes(),
+                });
+            }
+            removed.push(folder);
+        }
         Ok(Self {
-            removed: Vec::new(),
+            removed,
             files,
             spawn: spawn_spec(context, &settings)?,
             settings,
@@ -104,6 +116,20 @@ fn config_path(name: &str) -> Result<BoxPath> {
 
 fn unplanned(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::StartFailed, "plan", error.to_string()).with_source(error)
+}
+
+/// The file of `--mcp-config`.
+fn mcp_config(servers: &[McpServer]) -> Value {
+    let servers = servers.iter().map(|server| {
+        let config = match &server.transport {
+            McpTransport::Stdio { command, args, env } => {
+                json!({"type": "stdio", "command": command, "args": args, "env": env})
+            }
+            McpTransport::Http { url } => json!({"type": "http", "url": url}),
+        };
+        (server.name.clone(), config)
+    });
+    json!({"mcpServers": servers.collect::<Map<_, _>>()})
 }
 
 fn spawn_spec(context: &EngineStartupContext, settings: &Settings) -> Result<SpawnSpec> {

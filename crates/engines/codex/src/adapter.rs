@@ -91,6 +91,9 @@ impl EngineAdapter for Codex {
             Conversation::New | Conversation::Resume { .. } => {
                 let plan = Plan::of(&context)?;
                 end_predecessor(workload.as_ref(), epoch).await?;
+                for path in &plan.removed {
+                    workload.remove(path).await.map_err(from_sandbox)?;
+                }
                 write_files(workload.as_ref(), &plan).await?;
                 Start::Spawn(plan.spawn, CodexProtocol::new(plan.settings, epoch))
             }

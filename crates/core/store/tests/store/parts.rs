@@ -85,6 +85,7 @@ async fn an_interaction_is_closed_with_its_answer_or_its_reason() {
     let answer = InteractionAnswer::Choose {
         choice_id: "left".into(),
         comment: Some("ü".into()),
+        input: None,
     };
     let mut commit = step(epoch, vec![]);
     commit.interactions = vec![

@@ -143,7 +143,7 @@ fn invalid(text: impl Into<String>) -> Error {
 
 fn response_to(open: &OpenRequest, answer: &InteractionAnswer) -> Result<Value> {
     match (&open.answers, answer) {
-        (Answers::Choices(choices), InteractionAnswer::Choose { choice_id, comment }) => {
+        (Answers::Choices(choices), InteractionAnswer::Choose { choice_id, comment, input }) => {
             let found = choices.iter().find(|(id, _)| id == choice_id);
             let Some((_, verdict)) = found else {
                 let offered: Vec<_> = choices.iter().map(|(id, _)| id.as_str()).collect();
@@ -153,7 +153,10 @@ fn response_to(open: &OpenRequest, answer: &InteractionAnswer) -> Result<Value> 
                 )));
             };
             Ok(match verdict {
-                Verdict::Allow { updates } => allowed(open.input.value(), updates),
+                Verdict::Allow { updates } => allowed(other_input(open, input.as_deref())?, updates),
+                Verdict::Deny { .. } if input.is_some() => {
+                    return Err(invalid("a declined call takes no other input"));
+                }
                 Verdict::Deny { interrupt } => denied(comment.as_deref(), DECLINED, *interrupt),
             })
         }
@@ -183,6 +186,17 @@ fn response_to(open: &OpenRequest, answer: &InteractionAnswer) -> Result<Value> 
         (Answers::Texts { .. }, InteractionAnswer::Choose { .. }) => Err(invalid(
             "an answer to the questions is wanted, not a choice",
         )),
+    }
+}
+
+/// What an allowed call is made with: what was asked for, or what the person put in its place.
+fn other_input(open: &OpenRequest, other: Option<&str>) -> Result<Value> {
+    let Some(other) = other else {
+        return Ok(open.input.value());
+    };
+    match serde_json::from_str(other) {
+        Ok(Value::Object(input)) => Ok(Value::Object(input)),
+        _ => Err(invalid("the input is not a JSON object")),
     }
 }
 
