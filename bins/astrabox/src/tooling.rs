@@ -1,4 +1,4 @@
-//! MCP servers and skills as people give them.
+//! MCP servers, skills and approval rules as people give them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -58,6 +58,26 @@ pub(crate) fn mcp_server(text: &str) -> anyhow::Result<v1::McpServer> {
     Ok(v1::McpServer {
         name: name.to_owned(),
         transport: Some(transport),
+    })
+}
+
+/// Reads `TOOL=allow|deny|ask`. The decision is behind the last `=`, so that a name may have one.
+pub(crate) fn approval_rule(text: &str) -> anyhow::Result<v1::ApprovalRule> {
+    let wrong = || {
+        Failure::usage(format!(
+            "--approval: `{text}` is not TOOL=allow, deny or ask"
+        ))
+    };
+    let (tool, decision) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let decision = match decision {
+        "allow" => v1::ApprovalDecision::Allow,
+        "deny" => v1::ApprovalDecision::Deny,
+        "ask" => v1::ApprovalDecision::Ask,
+        _ => return Err(wrong().into()),
+    };
+    Ok(v1::ApprovalRule {
+        tool: tool.to_owned(),
+        decision: decision.into(),
     })
 }
 

@@ -151,7 +151,10 @@ impl Owner {
                     self.handle(command, Some(runtime)).await?;
                     continue;
                 }
-                None => self.deliver_next(runtime).await?,
+                None => {
+                    self.apply_rules(runtime).await?;
+                    self.deliver_next(runtime).await?;
+                }
             }
             let deadline = self.deadline();
             tokio::select! {
