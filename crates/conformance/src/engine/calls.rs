@@ -97,7 +97,6 @@ fn first_choice(question: &InteractionDraft) -> InteractionAnswer {
                     .map_or_else(String::new, |one| one.id.clone()),
                 comment: None,
                 input: None,
-                input: None,
             }
         }
         Presentation::Question { questions } => InteractionAnswer::Reply {
