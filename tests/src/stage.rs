@@ -13,6 +13,60 @@ use crate::Turn;
 /// How long anything in a test may take. Far more than it takes; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// An agent program, in the words that differ between programs.
+#[derive(Debug)]
+pub struct Program {
+    /// The engine's kind.
+    pub engine: &'static str,
+    /// The permission mode in which it never asks.
+    pub unasked: &'static str,
+    /// The permission mode in which it asks before a command that writes.
+    pub asking: &'static str,
+    /// The choice that allows a call once.
+    pub allow: &'static str,
+    /// The choice that allows such calls for the session.
+    pub allow_for_session: &'static str,
+    /// The choice that declines a call.
+    pub decline: &'static str,
+    /// The choice that declines a call and stops the turn.
+    pub decline_and_stop: &'static str,
+    /// The name of its process, as the kernel tells it.
+    pub process: &'static str,
+    /// Its name for the tool `say` of an MCP server `echo`.
+    pub mcp_say: &'static str,
+    /// A prompt upon which a sub-agent says `from the child` while its parent waits.
+    pub child: &'static str,
+}
+
+/// OpenAI Codex.
+pub const CODEX: Program = Program {
+    engine: "codex",
+    unasked: "never",
+    asking: "untrusted",
+    allow: "accept",
+    allow_for_session: "acceptForSession",
+    decline: "decline",
+    decline_and_stop: "cancel",
+    process: "codex",
+    mcp_say: "mcp__echo.say",
+    child: "SPAWN: SAY: from the child\nWAIT\nSAY: the parent is done",
+};
+
+/// Anthropic Claude Code.
+pub const CLAUDE_CODE: Program = Program {
+    engine: "claude_code",
+    unasked: "bypassPermissions",
+    asking: "default",
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "claude",
+    mcp_say: "mcp__echo__say",
+    child: "TOOL: Agent {\"description\": \"a task\", \"prompt\": \"SAY: from the child\", \
+            \"subagent_type\": \"general-purpose\", \"run_in_background\": false}\nSAY: the parent is done",
+};
+
 /// A model, a server and an agent of their own.
 pub struct Stage {
     /// The scripted model.
@@ -37,27 +91,39 @@ pub fn must<T>(result: Result<T, impl Into<anyhow::Error>>) -> T {
 }
 
 impl Stage {
-    /// A stage with the real Codex.
+    /// A stage with a real program.
     ///
     /// # Errors
     /// When something of it does not come up, as when the image is not built.
-    pub async fn codex() -> Result<Self> {
-        Self::with(&[]).await
+    pub async fn of(program: &Program) -> Result<Self> {
+        Self::with(program, v1::AgentSpec::default()).await
     }
 
-    /// A stage with the real Codex and more settings of the server.
+    /// A stage with a real program and an agent that has more than a name, a model and an environment.
     ///
     /// # Errors
-    /// As `codex`.
-    pub async fn with(settings: &[&str]) -> Result<Self> {
+    /// As `of`.
+    pub async fn with(program: &Program, agent: v1::AgentSpec) -> Result<Self> {
+        Self::build(program, agent, |_| {}).await
+    }
+
+    /// A stage whose server is changed before it starts.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub async fn build(
+        program: &Program,
+        agent: v1::AgentSpec,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> Result<Self> {
         let model = ScriptedModel::builder().start().await?;
         let mut options = ServerOptions::with_model(model.address());
-        options.settings = settings.iter().map(|line| (*line).to_owned()).collect();
+        change(&mut options);
         let server = ServerProcess::start(&options).await?;
         let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
-            name: "codex".to_owned(),
-            engine: "codex".to_owned(),
+            name: "tested".to_owned(),
+            engine: program.engine.to_owned(),
             limits: Some(v1::ResourceLimits {
                 memory_bytes: 1 << 30,
                 disk_bytes: 256 << 20,
@@ -73,9 +139,9 @@ impl Stage {
             .await?;
         let spec = v1::AgentSpec {
             name: "worker".to_owned(),
-            environment: "codex".to_owned(),
+            environment: "tested".to_owned(),
             model: "scripted".to_owned(),
-            ..Default::default()
+            ..agent
         };
         let agent = client
             .create_agent(v1::CreateAgentRequest {
@@ -130,6 +196,17 @@ impl Stage {
     /// # Errors
     /// When something is left.
     pub async fn clear(mut self) -> Result<()> {
+        self.remove_all().await?;
+        self.server.stop().await?;
+        self.model.shutdown().await;
+        Ok(())
+    }
+
+    /// Removes every session.
+    ///
+    /// # Errors
+    /// When a sandbox is left.
+    pub async fn remove_all(&self) -> Result<()> {
         for session in self.client.all_sessions(None, true).await? {
             self.client
                 .delete_session(v1::DeleteSessionRequest {
@@ -146,8 +223,6 @@ impl Stage {
         if !left.is_empty() {
             bail!("sandboxes are left: {left:?}");
         }
-        self.server.stop().await?;
-        self.model.shutdown().await;
         Ok(())
     }
 }
@@ -178,9 +253,17 @@ impl Conversation {
     /// # Errors
     /// When the server refuses it.
     pub async fn send(&self, prompt: &str) -> Result<String> {
+        self.send_parts(vec![text_part(prompt)]).await
+    }
+
+    /// Sends a prompt of these parts.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn send_parts(&self, content: Vec<v1::ContentPart>) -> Result<String> {
         let request = v1::SendInputRequest {
             session_id: self.id.clone(),
-            content: vec![text_part(prompt)],
+            content,
             ..Default::default()
         };
         Ok(self.client.send_input(request).await?.input_id)
@@ -277,17 +360,44 @@ impl Conversation {
     pub async fn choose(&self, interaction: &v1::Interaction, choice: &str) -> Result<()> {
         let choose = v1::Choose {
             choice_id: choice.to_owned(),
-            comment: String::new(),
+            ..Default::default()
         };
+        let answer = v1::interaction_answer::Answer::Choose(choose);
+        self.respond(interaction, answer).await
+    }
+
+    /// Answers an interaction.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn respond(
+        &self,
+        interaction: &v1::Interaction,
+        answer: v1::interaction_answer::Answer,
+    ) -> Result<()> {
         let request = v1::RespondInteractionRequest {
             session_id: self.id.clone(),
             interaction_id: interaction.id.clone(),
             answer: Some(v1::InteractionAnswer {
-                answer: Some(v1::interaction_answer::Answer::Choose(choose)),
+                answer: Some(answer),
             }),
             ..Default::default()
         };
         self.client.respond_interaction(request).await?;
+        Ok(())
+    }
+
+    /// Changes the permission mode.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn set_mode(&self, mode: &str) -> Result<()> {
+        let request = v1::SetPermissionModeRequest {
+            session_id: self.id.clone(),
+            permission_mode: mode.to_owned(),
+            ..Default::default()
+        };
+        self.client.set_permission_mode(request).await?;
         Ok(())
     }
 

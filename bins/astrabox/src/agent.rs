@@ -11,7 +11,7 @@ use crate::args::Global;
 use crate::connect::connect;
 use crate::exit::Failure;
 use crate::out::{Column, Out};
-use crate::pairs;
+use crate::{pairs, tooling};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -102,6 +102,12 @@ pub(crate) struct Fields {
     /// The permission mode that sessions begin with, by native name
     #[arg(long)]
     permission_mode: Option<String>,
+    /// An MCP server, as {"command":"...","args":[...],"env":{...}} or {"url":"..."}; may be given again
+    #[arg(long = "mcp-server", value_name = "NAME=JSON")]
+    mcp_servers: Vec<String>,
+    /// A folder with a skill, named as the skill; may be given again
+    #[arg(long = "skill", value_name = "DIR")]
+    skills: Vec<PathBuf>,
     /// A label; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
@@ -243,6 +249,8 @@ impl Fields {
             system_file,
             options,
             permission_mode,
+            mcp_servers,
+            skills,
             metadata,
         } = self;
         let system = match system_file {
@@ -263,6 +271,16 @@ impl Fields {
             pairs::read("--option", &options)?,
             |spec| &mut spec.engine_options,
         );
+        if !mcp_servers.is_empty() {
+            let servers = mcp_servers.iter().map(|text| tooling::mcp_server(text));
+            given.spec.mcp_servers = servers.collect::<anyhow::Result<_>>()?;
+            given.paths.push("mcp_servers".to_owned());
+        }
+        if !skills.is_empty() {
+            let skills = skills.iter().map(|folder| tooling::skill(folder));
+            given.spec.skills = skills.collect::<anyhow::Result<_>>()?;
+            given.paths.push("skills".to_owned());
+        }
         given.take_map("metadata", pairs::read("--metadata", &metadata)?, |spec| {
             &mut spec.metadata
         });

@@ -17,6 +17,7 @@ mod pairs;
 mod run;
 mod sandbox;
 mod session;
+mod tooling;
 
 use std::io::Write as _;
 use std::process::ExitCode;

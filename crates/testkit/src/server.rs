@@ -27,6 +27,7 @@ pub struct ServerProcess {
     folder: tempfile::TempDir,
     program: PathBuf,
     arguments: Vec<OsString>,
+    environment: BTreeMap<String, String>,
     child: Option<Child>,
 }
 
@@ -39,6 +40,8 @@ pub struct ServerOptions {
     pub static_hosts: BTreeMap<String, String>,
     /// More settings, as lines of TOML without a table, such as `sessions.stall_timeout = "2s"`.
     pub settings: Vec<String>,
+    /// Variables of the server's environment, beside those of the test.
+    pub environment: BTreeMap<String, String>,
     /// The folder with `astraboxd`; the one of the running test when absent.
     pub bin_dir: Option<PathBuf>,
     /// A program and its first arguments that is called in place of `astraboxd`.
@@ -138,6 +141,7 @@ impl ServerProcess {
             folder,
             program,
             arguments,
+            environment: options.environment.clone(),
             child: None,
         };
         server.start_again().await?;
@@ -158,6 +162,7 @@ impl ServerProcess {
             .args(&self.arguments)
             .arg("--config")
             .arg(self.folder.path().join("astrabox.toml"))
+            .envs(&self.environment)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

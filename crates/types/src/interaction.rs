@@ -85,6 +85,9 @@ pub enum InteractionAnswer {
         choice_id: String,
         /// A word to the engine, where it takes one.
         comment: Option<String>,
+        /// What an allowed tool call is made with instead: a JSON object, where the engine takes one.
+        #[serde(default)]
+        input: Option<String>,
     },
     /// Answers to questions: question id to chosen options or free text.
     Reply {

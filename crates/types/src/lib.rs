@@ -11,6 +11,7 @@ mod json;
 mod reason;
 mod resource;
 mod session_state;
+mod tooling;
 
 pub use content::{ContentPart, ImageMediaType, MAX_INPUT_BYTES};
 pub use error::{SeamError, SeamErrorKind};
@@ -32,6 +33,7 @@ pub use resource::{
     Session, SessionKind,
 };
 pub use session_state::{SessionState, TRANSITIONS, may_go};
+pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Skill};
 
 /// A point in time, UTC, with nanosecond resolution.
 pub use jiff::Timestamp;

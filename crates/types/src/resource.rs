@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, EnvironmentId, Json, SessionId, SessionState, Timestamp, TurnId};
+use crate::{
+    AgentId, EnvironmentId, Json, McpServer, SessionId, SessionState, Skill, Timestamp, TurnId,
+};
 
 /// Where agents run: which engine, in which sandbox, with which limits and network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +136,12 @@ pub struct AgentSpec {
     pub engine_options: BTreeMap<String, Json>,
     /// The permission mode that its sessions begin with, by native name; the engine's default when absent.
     pub permission_mode: Option<String>,
+    /// The MCP servers that its program uses, at most 32.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServer>,
+    /// The skills that its program has, at most 64.
+    #[serde(default)]
+    pub skills: Vec<Skill>,
     /// The caller's own labels: at most 16, keys to 64 bytes, values to 512.
     pub metadata: BTreeMap<String, String>,
 }

@@ -14,7 +14,7 @@ pub enum SessionState {
     Busy,
     /// The running turn is being stopped.
     Interrupting,
-    /// A turn runs and waits for a person's answer.
+    /// The engine waits for a person's answer: in a turn, or for a child run after its parent's turn.
     WaitingInput,
     /// No turn runs, but work that the engine left in the background does.
     BackgroundRunning,
@@ -42,6 +42,7 @@ pub const TRANSITIONS: &[(SessionState, SessionState)] = &[
     (Creating, Deleted),
     (Ready, Busy),
     (Ready, BackgroundRunning),
+    (Ready, WaitingInput),
     (Ready, Hibernated),
     (Ready, RecoveryRequired),
     (Ready, Terminated),
@@ -56,6 +57,7 @@ pub const TRANSITIONS: &[(SessionState, SessionState)] = &[
     (Busy, Deleted),
     (WaitingInput, Busy),
     (WaitingInput, Ready),
+    (WaitingInput, BackgroundRunning),
     (WaitingInput, Interrupting),
     (WaitingInput, Hibernated),
     (WaitingInput, RecoveryRequired),
@@ -63,12 +65,14 @@ pub const TRANSITIONS: &[(SessionState, SessionState)] = &[
     (WaitingInput, Deleted),
     (Interrupting, Ready),
     (Interrupting, BackgroundRunning),
+    (Interrupting, WaitingInput),
     (Interrupting, Hibernated),
     (Interrupting, RecoveryRequired),
     (Interrupting, Terminated),
     (Interrupting, Deleted),
     (BackgroundRunning, Ready),
     (BackgroundRunning, Busy),
+    (BackgroundRunning, WaitingInput),
     (BackgroundRunning, Hibernated),
     (BackgroundRunning, RecoveryRequired),
     (BackgroundRunning, Terminated),

@@ -2,6 +2,7 @@
 
 use astrabox_types::{ChildRunState, EventPayload, MessageKind, SessionState, TurnOrigin};
 
+use crate::interactions::{choose, question};
 use crate::stage::Stage;
 use crate::told::{check, ended, ends, is_now, rests, said, states, texts, turns};
 
@@ -183,4 +184,113 @@ async fn a_childs_output_carries_its_id_and_is_not_the_parents() {
         child_texts,
         [(Some(runs[0].0.clone()), &"from below".to_owned())]
     );
+}
+
+#[tokio::test]
+async fn a_tool_that_ends_after_its_turn_begins_no_other() {
+    for restarts in [false, true] {
+        let mut stage = Stage::new().await;
+        let id = stage.create("LEAVE: go late words").await;
+        stage
+            .until(
+                id,
+                "the background",
+                is_now(SessionState::BackgroundRunning),
+            )
+            .await;
+        if restarts {
+            stage.restart().await;
+        }
+        stage.world.release(id, "go").await;
+        stage.until(id, "rest", rests(1)).await;
+        // The next input is not held up by what is left of the turn before.
+        stage.send(id, "SAY: next").await;
+        stage.until(id, "readiness", rests(2)).await;
+        let events = stage.journal(id).await;
+        assert_eq!(ends(&events), ["completed", "completed"]);
+        let turn_of = |wanted: fn(&EventPayload) -> bool| {
+            let found = events.iter().find(|event| wanted(&event.payload));
+            found.expect("the event").turn_id
+        };
+        let call = turn_of(|payload| matches!(payload, EventPayload::ToolCall { .. }));
+        let result = turn_of(|payload| matches!(payload, EventPayload::ToolResult { .. }));
+        assert_eq!(call, result, "a result is its call's turn's");
+        assert!(call.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_child_may_ask_after_its_parents_turn_has_ended() {
+    for restarts in [false, true] {
+        let mut stage = Stage::new().await;
+        let id = stage.create("CHILDASK: go may I").await;
+        stage
+            .until(
+                id,
+                "the background",
+                is_now(SessionState::BackgroundRunning),
+            )
+            .await;
+        stage.world.release(id, "go").await;
+        stage
+            .until(id, "the wait", is_now(SessionState::WaitingInput))
+            .await;
+        if restarts {
+            stage.restart().await;
+        }
+        let asked = question(&mut stage, id, 1).await;
+        stage
+            .try_respond(id, asked, choose("yes"))
+            .await
+            .expect("taken");
+        stage.until(id, "readiness", rests(1)).await;
+        let events = stage.journal(id).await;
+        check(&events);
+        assert_eq!(ends(&events), ["completed"]);
+        assert_eq!(
+            states(&events)[2..],
+            [
+                SessionState::Busy,
+                SessionState::BackgroundRunning,
+                SessionState::WaitingInput,
+                SessionState::BackgroundRunning,
+                SessionState::Ready
+            ]
+        );
+        let request = events
+            .iter()
+            .find(|event| matches!(event.payload, EventPayload::InteractionRequested { .. }))
+            .expect("the request");
+        assert!(request.turn_id.is_none());
+        assert!(request.child_run.is_some(), "it says which child asks");
+    }
+}
+
+#[tokio::test]
+async fn a_childs_question_is_closed_when_its_program_ends() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("CHILDASK: go may I").await;
+    stage
+        .until(
+            id,
+            "the background",
+            is_now(SessionState::BackgroundRunning),
+        )
+        .await;
+    stage.world.release(id, "go").await;
+    stage
+        .until(id, "the wait", is_now(SessionState::WaitingInput))
+        .await;
+    stage.world.kill_engine(id).await;
+    stage
+        .until(id, "rest", is_now(SessionState::Hibernated))
+        .await;
+    stage.send(id, "SAY: on").await;
+    stage.until(id, "readiness", rests(2)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    let expired = |event: &&astrabox_types::JournalEvent| {
+        matches!(event.payload, EventPayload::InteractionExpired { .. })
+    };
+    assert_eq!(events.iter().filter(expired).count(), 1);
 }

@@ -79,7 +79,7 @@ impl Faults {
     /// The points of a store.
     pub(crate) fn of_store(&self) -> FaultPoint {
         let faults = self.clone();
-        Arc::new(move |moment| {
+        Arc::new(move |moment, _| {
             let faults = faults.clone();
             Box::pin(async move {
                 let label = match moment {

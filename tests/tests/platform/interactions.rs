@@ -18,6 +18,7 @@ pub(crate) fn choose(id: &str) -> InteractionAnswer {
     InteractionAnswer::Choose {
         choice_id: id.into(),
         comment: None,
+        input: None,
     }
 }
 
@@ -31,7 +32,7 @@ fn reply(answers: &[(&str, &[&str])]) -> InteractionAnswer {
 }
 
 /// The id of the question that was asked as this one of all, from 1.
-async fn question(stage: &mut Stage, id: SessionId, number: usize) -> InteractionId {
+pub(crate) async fn question(stage: &mut Stage, id: SessionId, number: usize) -> InteractionId {
     let find = |events: &[JournalEvent]| asked(events).get(number - 1).map(|one| one.id);
     stage.until(id, "a question", find).await
 }

@@ -77,6 +77,7 @@ async fn an_asking_turn_is_stopped_and_its_questions_are_closed() {
     let late = InteractionAnswer::Choose {
         choice_id: "yes".into(),
         comment: None,
+        input: None,
     };
     let late = stage.try_respond(id, interaction.id, late).await;
     assert_eq!(crate::server::reason(late), ErrorReason::InteractionClosed);
@@ -195,6 +196,7 @@ async fn the_time_that_a_person_takes_is_not_the_engines_silence() {
     let answer = InteractionAnswer::Choose {
         choice_id: "left".into(),
         comment: None,
+        input: None,
     };
     stage
         .try_respond(id, interaction.id, answer)

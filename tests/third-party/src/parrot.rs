@@ -6,7 +6,7 @@ use astrabox_engine::sandbox::{BoxPath, IMAGE_ROOT, ProcessName, SpawnSpec, Stdi
 use astrabox_engine::{
     Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, Error,
     ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, PrepareContext, RecipeCheck, RecordFormat,
-    Result, SandboxRequest, SandboxRequestContext, StartupMaterialRequest,
+    Result, SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,
 };
 use astrabox_types::SessionKind;
 use async_trait::async_trait;
@@ -70,9 +70,11 @@ impl EngineAdapter for Parrot {
         StartupMaterialRequest {
             native_state: NativeStateSpec {
                 directory: ".parrot",
-                suffix: ".log",
+                files: &[StateFiles {
+                    suffix: ".log",
+                    format: RecordFormat::Opaque,
+                }],
                 named_by_key: true,
-                format: RecordFormat::Opaque,
             },
             secrets: Vec::new(),
         }

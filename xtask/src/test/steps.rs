@@ -17,6 +17,10 @@ use crate::{conformance, layers, tidy};
 /// The release that continuous integration installs.
 const CARGO_DENY: &str = "0.20.2";
 
+/// The server that tests use can be stopped at a known step of a turn. Building the tests builds it
+/// again, so both say it.
+const FAULT_POINTS: [&str; 2] = ["--features", "astraboxd/fault-points"];
+
 /// One step of the test run.
 pub(super) struct Step {
     pub(super) name: &'static str,
@@ -115,8 +119,9 @@ pub(super) const STEPS: &[Step] = &[
         needs: &["runner", "bins"],
         limit: minutes(35),
         run: |context, step| {
-            let args = ["test", "--workspace", "--no-fail-fast"];
-            context.outcome(context.cargo(args), step.limit)
+            let mut command = context.cargo(["test", "--workspace", "--no-fail-fast"]);
+            command.args(FAULT_POINTS);
+            context.outcome(command, step.limit)
         },
     },
     Step {
@@ -234,7 +239,8 @@ fn runner(context: &mut Context, step: &Step) -> Result<Outcome> {
 fn bins(context: &mut Context, step: &Step) -> Result<Outcome> {
     // The whole workspace, as the tests are built, so that dependencies keep their features. This
     // program itself is running and need not be built.
-    let command = context.cargo(["build", "--workspace", "--bins", "--exclude", "xtask"]);
+    let mut command = context.cargo(["build", "--workspace", "--bins", "--exclude", "xtask"]);
+    command.args(FAULT_POINTS);
     let outcome = context.outcome(command, step.limit)?;
     if outcome.is_passed() {
         let dir = context.target.join("debug");

@@ -150,6 +150,7 @@ impl Question {
         Some(Answer::Choose(v1::Choose {
             choice_id: choice.id.clone(),
             comment: String::new(),
+            input: String::new(),
         }))
     }
 

@@ -102,7 +102,11 @@ fn read_answer(
         answers,
     } = args;
     let answer = if let Some(choice_id) = choose {
-        Answer::Choose(v1::Choose { choice_id, comment })
+        Answer::Choose(v1::Choose {
+            choice_id,
+            comment,
+            input: String::new(),
+        })
     } else if approve {
         approval(asked, comment).ok_or_else(|| {
             Failure::usage("it has no decision that allows it: use --choose or --answer")
@@ -136,6 +140,7 @@ pub(crate) fn approval(asked: &v1::Interaction, comment: String) -> Option<Answe
     Some(Answer::Choose(v1::Choose {
         choice_id: choice.id.clone(),
         comment,
+        input: String::new(),
     }))
 }
 
@@ -145,6 +150,7 @@ pub(crate) fn refusal(asked: &v1::Interaction, comment: String) -> Answer {
         Some(choice) => Answer::Choose(v1::Choose {
             choice_id: choice.id.clone(),
             comment,
+            input: String::new(),
         }),
         None => Answer::Decline(v1::Decline { comment }),
     }

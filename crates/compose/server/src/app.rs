@@ -232,7 +232,10 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
         folders::private("the folder of store.path", folder)?;
     }
     let opened = Store::open(&path).await;
-    opened.map_err(|error| Error::Store(Box::new(error)))
+    let store = opened.map_err(|error| Error::Store(Box::new(error)))?;
+    #[cfg(feature = "fault-points")]
+    let store = crate::fault::of_environment(store);
+    Ok(store)
 }
 
 fn platform_settings(config: &Config) -> PlatformSettings {

@@ -18,6 +18,8 @@
 mod app;
 mod egress;
 mod error;
+#[cfg(feature = "fault-points")]
+mod fault;
 mod folders;
 mod images;
 mod listeners;

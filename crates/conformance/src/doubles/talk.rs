@@ -8,7 +8,7 @@ use astrabox_engine::{
     Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineInput,
     EngineStartupContext, Error, ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, NpmPackage,
     OptionBlock, PermissionMode, PrepareContext, RecipeCheck, RecipeCopy, RecordFormat, Result,
-    SandboxRequest, SandboxRequestContext, StartupMaterialRequest,
+    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,
 };
 use astrabox_model::ModelWire;
 use astrabox_sandbox::{BoxPath, ExitStatus, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE};
@@ -88,9 +88,11 @@ impl EngineAdapter for Talk {
         StartupMaterialRequest {
             native_state: NativeStateSpec {
                 directory: ".talk",
-                suffix: ".jsonl",
+                files: &[StateFiles {
+                    suffix: ".jsonl",
+                    format: RecordFormat::JsonLines,
+                }],
                 named_by_key: true,
-                format: RecordFormat::JsonLines,
             },
             secrets: Vec::new(),
         }

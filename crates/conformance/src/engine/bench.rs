@@ -96,6 +96,8 @@ impl EngineBench {
                 system: "Be brief.".to_owned(),
                 engine_options: BTreeMap::new(),
                 permission_mode: None,
+                mcp_servers: Vec::new(),
+                skills: Vec::new(),
                 metadata: BTreeMap::new(),
             },
             permission_mode: None,

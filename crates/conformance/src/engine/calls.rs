@@ -196,6 +196,7 @@ async fn an_answer_to_what_is_not_asked_is_refused(bench: &EngineBench) -> Check
     let answer = InteractionAnswer::Choose {
         choice_id: "yes".to_owned(),
         comment: None,
+        input: None,
     };
     let answered = interactions.answer("nobody-asked-this", &answer).await;
     is_refused(answered.is_err(), &mut drive, "an answer to nothing").await

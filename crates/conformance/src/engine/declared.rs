@@ -221,10 +221,16 @@ async fn the_startup_material_is_sane(bench: &EngineBench) -> Checked {
         state.directory
     ))?;
     check!(
-        !state.suffix.is_empty() && !state.suffix.contains('/'),
-        "{:?} is not the end of a file's name",
-        state.suffix
+        !state.files.is_empty(),
+        "no kind of file is its native state"
     );
+    for kind in state.files {
+        check!(
+            !kind.suffix.is_empty() && !kind.suffix.contains('/'),
+            "{:?} is not the end of a file's name",
+            kind.suffix
+        );
+    }
     no_doubles(material.secrets.iter().map(String::as_str), "secrets")?;
     for name in &material.secrets {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');

@@ -91,6 +91,8 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             system: String::new(),
             engine_options: BTreeMap::new(),
             permission_mode: None,
+            mcp_servers: Vec::new(),
+            skills: Vec::new(),
             metadata: BTreeMap::new(),
         },
         environment: EnvironmentSpec {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use astrabox_types::{
-    AgentId, ContentPart, Interaction, InteractionState, JournalEvent, Networking, PermissionLevel,
-    ResourceLimits, SandboxId, Session, TurnId,
+    AgentId, ContentPart, Interaction, InteractionState, JournalEvent, McpServer, Networking, PermissionLevel,
+    ResourceLimits, SandboxId, Session, Skill, TurnId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -73,6 +73,10 @@ pub struct AgentDraft {
     /// See `AgentSpec`.
     pub permission_mode: Option<String>,
     /// See `AgentSpec`.
+    pub mcp_servers: Vec<McpServer>,
+    /// See `AgentSpec`.
+    pub skills: Vec<Skill>,
+    /// See `AgentSpec`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -95,6 +99,10 @@ pub struct AgentUpdate {
     pub engine_options: Option<BTreeMap<String, String>>,
     /// See `AgentDraft`; `Some(None)` means the engine's default.
     pub permission_mode: Option<Option<String>>,
+    /// See `AgentDraft`.
+    pub mcp_servers: Option<Vec<McpServer>>,
+    /// See `AgentDraft`.
+    pub skills: Option<Vec<Skill>>,
     /// See `AgentDraft`.
     pub metadata: Option<BTreeMap<String, String>>,
 }

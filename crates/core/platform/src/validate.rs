@@ -1,12 +1,14 @@
 //! The checks of what clients write; each names the field.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use astrabox_egress::HostPattern;
 use astrabox_engine::EngineCapabilities;
+use astrabox_sandbox::BoxPath;
+use astrabox_startup::url_destination;
 use astrabox_types::{
-    ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES, Networking, PermissionLevel,
-    ResourceLimits,
+    ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer,
+    McpTransport, Networking, PermissionLevel, ResourceLimits, Skill,
 };
 
 use crate::{Error, PageRequest, Result};
@@ -15,6 +17,11 @@ const MAX_DESCRIPTION: usize = 2048;
 const MAX_SYSTEM: usize = 100_000;
 const MAX_HOSTS: usize = 256;
 const MAX_CONTENT_PARTS: usize = 100;
+const MAX_MCP_SERVERS: usize = 32;
+const MAX_MCP_TEXT: usize = 4096;
+const MAX_MCP_PARTS: usize = 64;
+const MAX_URL: usize = 2048;
+const MAX_SKILLS: usize = 64;
 const MIB: u64 = 1 << 20;
 
 /// The size of a page.
@@ -135,6 +142,132 @@ pub(crate) fn engine_options(
     astrabox_engine::check_options(capabilities, &parsed)
         .map_err(|error| Error::field("spec.engine_options", error.context()))?;
     Ok(parsed)
+}
+
+/// The MCP servers of an agent.
+pub(crate) fn mcp_servers(servers: &[McpServer]) -> Result<()> {
+    const FIELD: &str = "spec.mcp_servers";
+    if servers.len() > MAX_MCP_SERVERS {
+        return Err(Error::field(
+            FIELD,
+            format!("has at most {MAX_MCP_SERVERS} servers"),
+        ));
+    }
+    let mut names = BTreeSet::new();
+    for server in servers {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        named(FIELD, &server.name, plain, "A-Z, a-z, 0-9, _ and -")?;
+        if !names.insert(&server.name) {
+            let text = format!("names `{}` twice", server.name);
+            return Err(Error::field(FIELD, text));
+        }
+        match &server.transport {
+            McpTransport::Stdio { command, args, env } => {
+                length(FIELD, command, 1, MAX_MCP_TEXT)?;
+                if args.len() > MAX_MCP_PARTS || env.len() > MAX_MCP_PARTS {
+                    let text = format!("has at most {MAX_MCP_PARTS} arguments and variables");
+                    return Err(Error::field(FIELD, text));
+                }
+                let texts = args.iter().chain(env.keys()).chain(env.values());
+                for text in texts.chain([command]) {
+                    length(FIELD, text, 0, MAX_MCP_TEXT)?;
+                    if text.contains('\0') {
+                        return Err(Error::field(FIELD, "has no NUL"));
+                    }
+                }
+                if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains('=')) {
+                    let text = format!("has `{name}`, which is not the name of a variable");
+                    return Err(Error::field(FIELD, text));
+                }
+            }
+            McpTransport::Http { url } => {
+                length(FIELD, url, 1, MAX_URL)?;
+                if url_destination(url).is_none() || url.chars().any(char::is_whitespace) {
+                    let text = format!("has `{url}`, which is not an http or https address");
+                    return Err(Error::field(FIELD, text));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The hosts of an agent's MCP servers against what its environment allows.
+pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Result<()> {
+    let Networking::Limited { allowed_hosts } = networking else {
+        return Ok(());
+    };
+    let patterns: Vec<HostPattern> = allowed_hosts
+        .iter()
+        .filter_map(|host| host.parse().ok())
+        .collect();
+    for server in servers {
+        let McpTransport::Http { url } = &server.transport else {
+            continue;
+        };
+        let Some(to) = url_destination(url) else {
+            continue;
+        };
+        // The sandbox's own loopback is no way out.
+        let host = to.host.to_string();
+        let inside = matches!(host.as_str(), "localhost" | "127.0.0.1" | "::1" | "[::1]");
+        let allowed = patterns
+            .iter()
+            .any(|pattern| pattern.matches(&to.host, to.port));
+        if !inside && !allowed {
+            return Err(Error::field(
+                "agent.mcp_servers",
+                format!(
+                    "`{}` is at {host}:{}, which the environment's networking does not allow; add it to \
+                     networking.limited.allowed_hosts",
+                    server.name, to.port
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The skills of an agent.
+pub(crate) fn skills(skills: &[Skill]) -> Result<()> {
+    const FIELD: &str = "spec.skills";
+    if skills.len() > MAX_SKILLS {
+        let text = format!("has at most {MAX_SKILLS} skills");
+        return Err(Error::field(FIELD, text));
+    }
+    let (mut names, mut bytes) = (BTreeSet::new(), 0);
+    for skill in skills {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        named(FIELD, &skill.name, plain, "a-z, 0-9 and -")?;
+        if !names.insert(&skill.name) {
+            let text = format!("names `{}` twice", skill.name);
+            return Err(Error::field(FIELD, text));
+        }
+        if !skill.files.contains_key("SKILL.md") {
+            let text = format!("has no file `SKILL.md` in `{}`", skill.name);
+            return Err(Error::field(FIELD, text));
+        }
+        for (path, content) in &skill.files {
+            if path.len() > 512 || BoxPath::new(format!("/{path}")).is_err() {
+                let text = format!("has `{path}`, which is not a relative path without `.` and `..`");
+                return Err(Error::field(FIELD, text));
+            }
+            bytes += path.len() + content.len();
+        }
+    }
+    if bytes > MAX_SKILL_BYTES {
+        let text = format!("has {bytes} bytes; at most {MAX_SKILL_BYTES} are taken");
+        return Err(Error::field(FIELD, text));
+    }
+    Ok(())
+}
+
+fn named(field: &str, name: &str, plain: impl Fn(u8) -> bool, of: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+        let text = format!("has a name that is not 1 to 64 of {of}");
+        return Err(Error::field(field, text));
+    }
+    Ok(())
 }
 
 /// A permission mode against the engine and the sandbox's level.

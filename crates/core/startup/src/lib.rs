@@ -18,5 +18,5 @@ pub use platform::{
     DeploymentSettings, EnginePlatform, McpCredential, RuntimeIdentity, StartupAllocation,
     WorkspacePlan,
 };
-pub use policy::egress_policy;
+pub use policy::{egress_policy, url_destination};
 pub use start::{StartedRuntime, StartupRequest, start_platform_runtime};

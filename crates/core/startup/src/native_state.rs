@@ -30,8 +30,8 @@ pub async fn collect(
     native_key: &str,
 ) -> Result<Vec<NativeFile>, Error> {
     let mut files = Vec::new();
-    for path in find(workload, spec, native_key).await? {
-        let content = whole_records(read_all(workload, &path).await?, spec.format);
+    for (path, format) in find(workload, spec, native_key).await? {
+        let content = whole_records(read_all(workload, &path).await?, format);
         let below = path
             .as_str()
             .trim_start_matches(HOME)
@@ -57,9 +57,9 @@ pub(crate) async fn restore(
     saved: &[NativeFile],
 ) -> Result<(), Error> {
     let present = find(workload, spec, native_key).await?;
-    for path in &present {
+    for (path, format) in &present {
         let content = read_all(workload, path).await?;
-        let whole = whole_records(content.clone(), spec.format);
+        let whole = whole_records(content.clone(), *format);
         if whole.len() < content.len() {
             write(workload, path, whole).await?;
         }
@@ -73,7 +73,7 @@ pub(crate) async fn restore(
                 format!("a saved file has a bad name: {error}"),
             )
         })?;
-        if !present.contains(&path) {
+        if !present.iter().any(|(there, _)| *there == path) {
             write(workload, &path, file.content.clone()).await?;
             any = true;
         }
@@ -102,7 +102,7 @@ async fn find(
     workload: &dyn Workload,
     spec: &NativeStateSpec,
     native_key: &str,
-) -> Result<Vec<BoxPath>, Error> {
+) -> Result<Vec<(BoxPath, RecordFormat)>, Error> {
     let root = BoxPath::new(format!("{HOME}/{}", spec.directory)).map_err(|error| {
         Error::new(
             ErrorKind::InvalidConfiguration,
@@ -110,8 +110,8 @@ async fn find(
             error.to_string(),
         )
     })?;
-    let (mut found, mut open) = (Vec::new(), vec![(root, 0)]);
-    while let Some((directory, depth)) = open.pop() {
+    let (mut found, mut open) = (Vec::new(), vec![(root, 0, !spec.named_by_key)]);
+    while let Some((directory, depth, belongs)) = open.pop() {
         let entries = match workload.list_files(&directory).await {
             Ok(entries) => entries,
             Err(error) if error.kind() == astrabox_sandbox::ErrorKind::NotFound => continue,
@@ -121,11 +121,13 @@ async fn find(
             let Ok(path) = directory.join(&entry.name) else {
                 continue;
             };
-            let wanted = entry.name.ends_with(spec.suffix)
-                && (!spec.named_by_key || entry.name.contains(native_key));
-            match entry.kind {
-                FileKind::Directory if depth < MAX_DEPTH => open.push((path, depth + 1)),
-                FileKind::File if wanted && entry.size > MAX_FILE => {
+            let belongs = belongs || entry.name.contains(native_key);
+            let format = spec.format_of(&entry.name).filter(|_| belongs);
+            match (entry.kind, format) {
+                (FileKind::Directory, _) if depth < MAX_DEPTH => {
+                    open.push((path, depth + 1, belongs));
+                }
+                (FileKind::File, Some(_)) if entry.size > MAX_FILE => {
                     let text = format!("the native state is over {MAX_FILE} bytes");
                     return Err(Error::new(
                         ErrorKind::ConversationLost,
@@ -133,12 +135,12 @@ async fn find(
                         text,
                     ));
                 }
-                FileKind::File if wanted => found.push(path),
+                (FileKind::File, Some(format)) => found.push((path, format)),
                 _ => {}
             }
         }
     }
-    found.sort();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(found)
 }
 

@@ -43,24 +43,26 @@ pub fn egress_policy(
 }
 
 fn model_destination(base_url: &str) -> Result<Destination, Refusal> {
-    let invalid = || {
+    url_destination(base_url).ok_or_else(|| {
         Refusal::new(
             ErrorReason::ModelNotConfigured,
             "the model endpoint's base URL has no usable host",
         )
-    };
-    let (rest, default) = match (
-        base_url.strip_prefix("https://"),
-        base_url.strip_prefix("http://"),
-    ) {
+    })
+}
+
+/// Where an `http` or `https` address leads; `None` when it is none.
+#[must_use]
+pub fn url_destination(url: &str) -> Option<Destination> {
+    let (rest, default) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (rest, 443),
         (_, Some(rest)) => (rest, 80),
-        _ => return Err(invalid()),
+        _ => return None,
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     Destination::tunnel(authority)
         .or_else(|_| Destination::tunnel(&format!("{authority}:{default}")))
-        .map_err(|_| invalid())
+        .ok()
 }
 
 #[cfg(test)]

@@ -87,6 +87,7 @@ CREATE TABLE interactions (
     session_id TEXT NOT NULL REFERENCES sessions (id),
     position INTEGER NOT NULL,
     turn_id TEXT,
+    child_run TEXT,
     native_id TEXT NOT NULL,
     presentation TEXT NOT NULL,
     state TEXT NOT NULL,

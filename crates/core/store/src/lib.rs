@@ -21,7 +21,7 @@ use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
 pub use error::{Error, Result};
 #[cfg(feature = "fault-points")]
-pub use fault::{FaultPoint, Moment};
+pub use fault::{FaultPoint, Moment, Words};
 pub use keyed::Key;
 pub use page::{Page, PageToken};
 pub use resources::{EnvironmentWrite, NewSession};

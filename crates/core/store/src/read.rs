@@ -1,6 +1,9 @@
 //! Reading. Readers see everything that was acknowledged before they began.
 
-use astrabox_types::{Agent, AgentId, Environment, JournalEvent, SandboxId, SessionId};
+use astrabox_types::{
+    Agent, AgentId, Environment, EventId, JournalEvent, SandboxId, SessionId, TurnId,
+};
+use futures::TryStreamExt as _;
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::page::{Page, PageToken, cut};
@@ -12,6 +15,8 @@ use crate::{
 
 /// The largest native state file that is unpacked (256 MiB).
 const MAX_NATIVE: usize = 256 << 20;
+/// Where a page of events is cut, bytes of their texts (4 MiB). One event can have more by itself.
+const PAGE_BYTES: usize = 4 << 20;
 
 impl Store {
     /// An environment, by id or name.
@@ -236,7 +241,24 @@ impl Store {
         rows.iter().map(row::event).collect()
     }
 
-    /// A page of a session's events.
+    /// The turn of one event; `None` when the journal does not have the event.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn turn_of_event(
+        &self,
+        id: SessionId,
+        event: EventId,
+    ) -> Result<Option<Option<TurnId>>> {
+        let row = sqlx::query("SELECT turn_id FROM events WHERE session_id = ? AND id = ?")
+            .bind(id.to_string())
+            .bind(event.to_string())
+            .fetch_optional(&self.readers)
+            .await?;
+        row.as_ref().map(row::turn_of).transpose()
+    }
+
+    /// A page of a session's events: at most `size`, and no more than about `PAGE_BYTES` of them, but at least one.
     ///
     /// # Errors
     /// `ForeignToken`.
@@ -252,7 +274,24 @@ impl Store {
             Some(keys) => keys[0].parse().map_err(|_| Error::ForeignToken)?,
             None => after,
         };
-        let items = self.events(id, after, size + 1).await?;
+        let mut rows = sqlx::query(
+            "SELECT * FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        )
+        .bind(id.to_string())
+        .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(i64::from(size) + 1)
+        .fetch(&self.readers);
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while let Some(found) = rows.try_next().await? {
+            bytes += row::event_bytes(&found)?;
+            if bytes > PAGE_BYTES && !items.is_empty() {
+                // There is more, whatever the wanted size.
+                let wanted = u32::try_from(items.len()).unwrap_or(size);
+                items.push(row::event(&found)?);
+                return Ok(cut(items, wanted, &list, |item| vec![item.seq.to_string()]));
+            }
+            items.push(row::event(&found)?);
+        }
         Ok(cut(items, size, &list, |item| vec![item.seq.to_string()]))
     }
 

@@ -105,6 +105,8 @@ pub struct InteractionRow {
     pub native_id: String,
     /// The turn.
     pub turn_id: Option<TurnId>,
+    /// The child run that asks.
+    pub child_run: Option<ChildRunId>,
     /// Where it stands.
     pub state: InteractionState,
     /// When it was asked, or could be answered for the first time.
@@ -218,6 +220,17 @@ pub(crate) fn session(row: &SqliteRow) -> Result<SessionRow> {
     })
 }
 
+pub(crate) fn turn_of(row: &SqliteRow) -> Result<Option<TurnId>> {
+    parsed_option(row, "turn_id")
+}
+
+/// The size of an event's texts.
+pub(crate) fn event_bytes(row: &SqliteRow) -> Result<usize> {
+    let payload: &str = row.try_get("payload")?;
+    let native: Option<&str> = row.try_get("native")?;
+    Ok(payload.len() + native.map_or(0, str::len))
+}
+
 pub(crate) fn event(row: &SqliteRow) -> Result<JournalEvent> {
     let native: Option<String> = row.try_get("native")?;
     let session_id: SessionId = parsed(row, "session_id")?;
@@ -256,6 +269,9 @@ pub(crate) fn interaction(row: &SqliteRow) -> Result<InteractionRow> {
         },
         native_id: row.try_get("native_id")?,
         turn_id: parsed_option(row, "turn_id")?,
+        child_run: row
+            .try_get::<Option<String>, _>("child_run")?
+            .map(ChildRunId),
         state: word(row, "state")?,
         created_at: parsed(row, "created_at")?,
         answer: answer

@@ -98,8 +98,10 @@ pub enum InteractionChange {
         interaction: Interaction,
         /// The engine's id of it.
         native_id: String,
-        /// The turn.
+        /// The turn; none when a child run asks after its parent's turn.
         turn_id: Option<TurnId>,
+        /// The child run that asks.
+        child_run: Option<ChildRunId>,
         /// Active or queued.
         state: InteractionState,
     },
@@ -181,7 +183,12 @@ impl Store {
     /// # Errors
     /// `OwnerChanged` when the epoch is stale.
     pub async fn commit(&self, id: SessionId, commit: SessionCommit) -> Result<Vec<JournalEvent>> {
-        self.writer
+        #[cfg(feature = "fault-points")]
+        let words = crate::fault::words(&commit);
+        let writer = &self.writer;
+        #[cfg(feature = "fault-points")]
+        let writer = &writer.told(words);
+        writer
             .write(move |connection| Box::pin(async move { apply(connection, id, commit).await }))
             .await
     }
@@ -410,6 +417,7 @@ async fn change_interaction(
             interaction,
             native_id,
             turn_id,
+            child_run,
             state,
         } => {
             let sql = "SELECT COALESCE(MAX(position), 0) FROM interactions WHERE session_id = ?";
@@ -417,8 +425,8 @@ async fn change_interaction(
             // An engine that asks again under an id that was answered opens the same interaction again.
             sqlx::query(
                 "INSERT INTO interactions \
-                 (id, session_id, position, turn_id, native_id, presentation, state, created_at) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET position = excluded.position, \
+                 (id, session_id, position, turn_id, child_run, native_id, presentation, state, created_at) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET position = excluded.position, \
                  presentation = excluded.presentation, state = excluded.state, created_at = excluded.created_at, \
                  answer = NULL, actor = NULL, reason = NULL, closed_at = NULL",
             )
@@ -426,6 +434,7 @@ async fn change_interaction(
             .bind(session)
             .bind(position)
             .bind(turn_id.map(|turn| turn.to_string()))
+            .bind(child_run.map(|run| run.0))
             .bind(native_id)
             .bind(json("presentation", &interaction.presentation)?)
             .bind(state_word(state))

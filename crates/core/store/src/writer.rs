@@ -29,6 +29,8 @@ pub(crate) struct Writer {
     task: Arc<Mutex<Option<Task>>>,
     #[cfg(feature = "fault-points")]
     pub(crate) fault: Option<crate::FaultPoint>,
+    #[cfg(feature = "fault-points")]
+    words: crate::Words,
 }
 
 /// The writer's task and how it is told to end.
@@ -61,7 +63,18 @@ impl Writer {
             task: Arc::new(Mutex::new(Some(Task { stop, tasks }))),
             #[cfg(feature = "fault-points")]
             fault: None,
+            #[cfg(feature = "fault-points")]
+            words: Vec::new(),
         })
+    }
+
+    /// This writer, whose fault points are told what is written.
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn told(&self, words: crate::Words) -> Self {
+        Self {
+            words,
+            ..self.clone()
+        }
     }
 
     /// Runs `work` in a transaction and returns when it is on disk. An error of `work` undoes its changes only.
@@ -74,9 +87,9 @@ impl Writer {
         let Some(fault) = &self.fault else {
             return self.write_now(work).await;
         };
-        fault(crate::Moment::BeforeWrite).await;
+        fault(crate::Moment::BeforeWrite, self.words.clone()).await;
         let done = self.write_now(work).await;
-        fault(crate::Moment::AfterWrite).await;
+        fault(crate::Moment::AfterWrite, self.words.clone()).await;
         done
     }
 

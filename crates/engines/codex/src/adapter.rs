@@ -8,7 +8,8 @@ use astrabox_engine::sandbox::{Signal, SignalScope, Workload, WriteOptions};
 use astrabox_engine::{
     Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, Error,
     ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, PrepareContext, RecordFormat, Result,
-    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, check_options, from_sandbox,
+    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options,
+    from_sandbox,
 };
 use astrabox_types::SessionKind;
 use async_trait::async_trait;
@@ -65,9 +66,11 @@ impl EngineAdapter for Codex {
             // `rollout-<time>-<thread id>.jsonl`; the databases beside it are rebuilt from it.
             native_state: NativeStateSpec {
                 directory: ".codex/sessions",
-                suffix: ".jsonl",
+                files: &[StateFiles {
+                    suffix: ".jsonl",
+                    format: RecordFormat::JsonLines,
+                }],
                 named_by_key: true,
-                format: RecordFormat::JsonLines,
             },
             secrets: Vec::new(),
         }
@@ -88,6 +91,9 @@ impl EngineAdapter for Codex {
             Conversation::New | Conversation::Resume { .. } => {
                 let plan = Plan::of(&context)?;
                 end_predecessor(workload.as_ref(), epoch).await?;
+                for path in &plan.removed {
+                    workload.remove(path).await.map_err(from_sandbox)?;
+                }
                 write_files(workload.as_ref(), &plan).await?;
                 Start::Spawn(plan.spawn, CodexProtocol::new(plan.settings, epoch))
             }

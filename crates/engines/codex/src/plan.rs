@@ -7,7 +7,7 @@ use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
 use astrabox_engine::{EngineInput, EngineStartupContext, Error, ErrorKind, Result};
-use astrabox_types::{ContentPart, PermissionLevel};
+use astrabox_types::{ContentPart, McpServer, McpTransport, PermissionLevel};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -35,6 +35,8 @@ pub(crate) struct PlannedFile {
 
 /// Everything of an activation that starts a process.
 pub(crate) struct Plan {
+    /// Trees to remove before the files are written.
+    pub(crate) removed: Vec<BoxPath>,
     pub(crate) files: Vec<PlannedFile>,
     pub(crate) spawn: SpawnSpec,
     pub(crate) settings: Settings,
@@ -70,7 +72,11 @@ impl Plan {
         let catalog = options.get("model_catalog");
         let mut files = vec![PlannedFile {
             path: codex_path("config.toml")?,
-            content: config_toml(&context.model, catalog.is_some())?,
+            content: config_toml(
+                &context.model,
+                catalog.is_some(),
+                &context.agent.mcp_servers,
+            )?,
         }];
         if let Some(catalog) = catalog {
             files.push(PlannedFile {
@@ -78,7 +84,20 @@ impl Plan {
                 content: catalog.text().to_owned(),
             });
         }
+        let mut removed = Vec::new();
+        for skill in &context.agent.skills {
+            // What an older version of the skill had is gone.
+            let folder = codex_path(&format!("skills/{}", skill.name))?;
+            for (path, content) in &skill.files {
+                files.push(PlannedFile {
+                    path: folder.join(path).map_err(unplanned)?,
+                    content: content.clone(),
+                });
+            }
+            removed.push(folder);
+        }
         Ok(Self {
+            removed,
             files,
             spawn: spawn_spec(context)?,
             settings: Settings::of(context)?,
@@ -100,7 +119,11 @@ fn unplanned(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// The text of config.toml. Nothing in it is secret.
-fn config_toml(model: &ResolvedModelAccess, catalog: bool) -> Result<String> {
+fn config_toml(
+    model: &ResolvedModelAccess,
+    catalog: bool,
+    servers: &[McpServer],
+) -> Result<String> {
     let mut config = json!({
         "model": model.model_name,
         "model_provider": PROVIDER,
@@ -120,6 +143,18 @@ fn config_toml(model: &ResolvedModelAccess, catalog: bool) -> Result<String> {
     });
     if catalog {
         config["model_catalog_json"] = json!(codex_path("model_catalog.json")?.as_str());
+    }
+    if !servers.is_empty() {
+        let servers = servers.iter().map(|server| {
+            let config = match &server.transport {
+                McpTransport::Stdio { command, args, env } => {
+                    json!({"command": command, "args": args, "env": env})
+                }
+                McpTransport::Http { url } => json!({"url": url}),
+            };
+            (server.name.clone(), config)
+        });
+        config["mcp_servers"] = Value::Object(servers.collect());
     }
     toml::to_string(&config).map_err(unplanned)
 }

@@ -28,7 +28,7 @@ fn model() -> ResolvedModelAccess {
 
 #[test]
 fn the_configuration_names_the_model_and_no_secret() {
-    let text = config_toml(&model(), true).expect("it is TOML");
+    let text = config_toml(&model(), true, &[]).expect("it is TOML");
     expect_test::expect![[r#"
         check_for_update_on_startup = false
         model = 'a "model"\x'
@@ -56,7 +56,7 @@ fn the_configuration_names_the_model_and_no_secret() {
 
 #[test]
 fn without_a_catalogue_none_is_named() {
-    let text = config_toml(&model(), false).expect("it is TOML");
+    let text = config_toml(&model(), false, &[]).expect("it is TOML");
     assert!(!text.contains("model_catalog_json"), "{text}");
 }
 

@@ -47,7 +47,8 @@ pub struct OptionBlock {
     pub name: &'static str,
     /// What it is for.
     pub description: &'static str,
-    /// Keys that the platform sets itself and refuses in an agent, as dotted paths.
+    /// Keys that the platform sets itself and refuses in an agent, as dotted paths. A part `*` stands for any key,
+    /// and `*` at the end of a part for any end.
     pub protected_keys: &'static [&'static str],
 }
 

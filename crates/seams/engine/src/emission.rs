@@ -89,6 +89,17 @@ pub struct EventDraft {
     pub native: Option<Json>,
 }
 
+impl EventDraft {
+    /// Of a tool's result: the key of the call that it answers.
+    #[must_use]
+    pub fn call_key(&self) -> Option<String> {
+        match &self.payload {
+            EventPayload::ToolResult { call_id, .. } => Some(tool_call_key(call_id)),
+            _ => None,
+        }
+    }
+}
+
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeltaDraft {
@@ -109,6 +120,8 @@ pub struct DeltaDraft {
 pub struct InteractionDraft {
     /// The program's id of it, with which it is answered.
     pub native_id: String,
+    /// The child run that asks (EN12).
+    pub child_run: Option<ChildRunId>,
     /// What it asks.
     pub presentation: Presentation,
     /// The native text, verbatim.
@@ -216,7 +229,7 @@ impl Emitter {
             name: name.to_owned(),
             input,
         };
-        self.event(format!("tool.call/{call_id}"), payload, native);
+        self.event(tool_call_key(call_id), payload, native);
     }
 
     /// A tool call ended. Output pieces of the call had the key `call_id` and the channel `ToolOutput`.
@@ -288,8 +301,10 @@ impl Emitter {
         native: Option<Json>,
     ) {
         let native_id = native_id.to_owned();
+        let child_run = self.child_run.clone();
         self.push(EmissionKind::InteractionRequested(InteractionDraft {
             native_id,
+            child_run,
             presentation,
             native,
         }));
@@ -370,6 +385,10 @@ impl Emitter {
             native,
         }));
     }
+}
+
+fn tool_call_key(call_id: &str) -> String {
+    format!("tool.call/{call_id}")
 }
 
 /// The key that a message's deltas and its completing event share.

@@ -46,7 +46,7 @@ pub use options::check_options;
 pub use recipe::{ImageRecipe, NpmPackage, RecipeCheck, RecipeCopy};
 pub use request::{
     Conversation, EngineStartupContext, ModelPath, NativeStateSpec, PrepareContext, RecordFormat,
-    SandboxRequest, SandboxRequestContext, StartupMaterialRequest,
+    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,
 };
 
 /// What engines need of the seams below, so that an engine depends on this crate and `types` only.

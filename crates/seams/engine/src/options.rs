@@ -54,10 +54,47 @@ fn has_path(object: &serde_json::Map<String, Value>, path: &str) -> bool {
         return true;
     }
     match path.split_once('.') {
-        None => object.keys().any(|key| key.split('.').next() == Some(path)),
+        None => object
+            .keys()
+            .any(|key| fits(key.split('.').next().unwrap_or_default(), path)),
         Some((first, rest)) => object
-            .get(first)
-            .and_then(Value::as_object)
-            .is_some_and(|inner| has_path(inner, rest)),
+            .iter()
+            .filter(|(key, _)| fits(key, first))
+            .filter_map(|(_, value)| value.as_object())
+            .any(|inner| has_path(inner, rest)),
+    }
+}
+
+fn fits(key: &str, part: &str) -> bool {
+    match part.strip_suffix('*') {
+        Some(begin) => key.starts_with(begin),
+        None => key == part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_protected_key_is_found_dotted_nested_and_by_its_beginning() {
+        for (path, value, found) in [
+            ("a.b", json!({"a": {"b": 1}}), true),
+            ("a.b", json!({"a.b": 1}), true),
+            ("a.b", json!({"a": {"c": 1}}), false),
+            ("a", json!({"a.b": 1}), true),
+            ("a", json!({"ab": 1}), false),
+            ("A_*", json!({"A_B": 1}), true),
+            ("A_*", json!({"B_A_": 1}), false),
+            ("*.b", json!({"x": {"b": 1}}), true),
+            ("*.b", json!({"b": 1}), false),
+        ] {
+            let Value::Object(object) = value else {
+                panic!("an object")
+            };
+            assert_eq!(has_path(&object, path), found, "{path}");
+        }
     }
 }

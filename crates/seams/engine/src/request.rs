@@ -52,12 +52,29 @@ pub struct StartupMaterialRequest {
 pub struct NativeStateSpec {
     /// The directory below the home directory, searched to any depth.
     pub directory: &'static str,
+    /// The kinds of files that belong to it; every other file is left out.
+    pub files: &'static [StateFiles],
+    /// Whether only files belong to the conversation whose names, or the name of a directory above them, hold the
+    /// native key.
+    pub named_by_key: bool,
+}
+
+/// One kind of file of a native state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateFiles {
     /// How the files' names end.
     pub suffix: &'static str,
-    /// Whether only files whose names hold the native key belong to the conversation.
-    pub named_by_key: bool,
     /// What the files are made of.
     pub format: RecordFormat,
+}
+
+impl NativeStateSpec {
+    /// What a file of this name is made of; `None` when it is none of the kinds.
+    #[must_use]
+    pub fn format_of(&self, name: &str) -> Option<RecordFormat> {
+        let kind = self.files.iter().find(|kind| name.ends_with(kind.suffix));
+        kind.map(|kind| kind.format)
+    }
 }
 
 /// What a state file is made of, so that a torn tail is seen.

@@ -11,7 +11,7 @@ use astrabox_engine::{
     Conversation, EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, Error,
     ErrorKind, ImageRecipe, ModelPath, NativeStateSpec, PermissionMode, PrepareContext,
     RecipeCheck, RecordFormat, Registration, Result, SandboxRequest, SandboxRequestContext,
-    StartupMaterialRequest,
+    StartupMaterialRequest, StateFiles,
 };
 use astrabox_types::{PermissionLevel, SessionKind};
 use async_trait::async_trait;
@@ -109,9 +109,11 @@ impl EngineAdapter for FakeEngine {
         StartupMaterialRequest {
             native_state: NativeStateSpec {
                 directory: ".fake",
-                suffix: ".jsonl",
+                files: &[StateFiles {
+                    suffix: ".jsonl",
+                    format: RecordFormat::JsonLines,
+                }],
                 named_by_key: true,
-                format: RecordFormat::JsonLines,
             },
             secrets: Vec::new(),
         }

@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::directive::Directive;
 use super::host::{Host, ToolEvent};
-use super::program::{Done, Halt, LOOK_AGAIN, Program, Record, Work, halves, in_workspace, words};
+use super::program::{
+    Done, Halt, LOOK_AGAIN, Program, Record, Work, WorkKind, halves, in_workspace, words,
+};
 use super::wire::{AskForm, FromProgram};
 
 impl<H: Host> Program<'_, H> {
@@ -36,12 +38,29 @@ impl<H: Host> Program<'_, H> {
                 text,
                 lingers,
             } => {
-                self.background.push(Work {
-                    name,
-                    text,
-                    lingers,
+                let kind = if lingers {
+                    WorkKind::Linger
+                } else {
+                    WorkKind::Report
+                };
+                self.leave(name, text, kind);
+            }
+            Directive::Leave { name, text } => {
+                let call = self.fresh("c");
+                self.say(&FromProgram::Call {
+                    call: call.clone(),
+                    tool: "sh".to_owned(),
+                    input: json!({ "until": name }),
                 });
-                self.say(&FromProgram::Background { open: true });
+                self.leave(name, text, WorkKind::Result(call));
+            }
+            Directive::ChildAsk { name, text } => {
+                let child = self.fresh("k");
+                self.say(&FromProgram::Child {
+                    child: child.clone(),
+                    state: ChildRunState::Running,
+                });
+                self.leave(name, text, WorkKind::Asking(child));
             }
             Directive::Prelude(_) => {}
             Directive::Recall => {
@@ -77,6 +96,46 @@ impl<H: Host> Program<'_, H> {
             }
             Directive::NoEnd => return Err(Halt::Exit(0)),
         }
+        Ok(())
+    }
+
+    fn leave(&mut self, name: String, text: String, kind: WorkKind) {
+        self.background.push(Work { name, text, kind });
+        self.say(&FromProgram::Background { open: true });
+    }
+
+    pub(super) fn tool_ended(&mut self, call: &str, text: &str) {
+        self.say(&FromProgram::Delta {
+            message: call.to_owned(),
+            reasoning: false,
+            tool: true,
+            text: text.to_owned(),
+            child: None,
+        });
+        self.say(&FromProgram::Result {
+            call: call.to_owned(),
+            tool: "sh".to_owned(),
+            output: json!({ "output": text }),
+            error: false,
+        });
+    }
+
+    pub(super) async fn child_asks(&mut self, child: &str, text: &str) -> Done {
+        self.stop = false;
+        let ask = format!("a-{child}");
+        self.say(&FromProgram::Ask {
+            ask: ask.clone(),
+            form: AskForm::Approval,
+            text: text.to_owned(),
+            child: Some(child.to_owned()),
+        });
+        let answer = self.wait(|program| program.answers.remove(&ask)).await?;
+        let text = format!("answer: {}", words(&answer));
+        self.message(&[&text], false, Some(child));
+        self.say(&FromProgram::Child {
+            child: child.to_owned(),
+            state: ChildRunState::Completed,
+        });
         Ok(())
     }
 
@@ -235,6 +294,7 @@ impl<H: Host> Program<'_, H> {
                 ask,
                 form: *form,
                 text: text.clone(),
+                child: None,
             });
         }
         let mut said = Vec::new();
@@ -251,6 +311,7 @@ impl<H: Host> Program<'_, H> {
             ask: ask.clone(),
             form: AskForm::Approval,
             text,
+            child: None,
         });
         self.say(&FromProgram::Withdraw {
             ask,

@@ -32,6 +32,14 @@ pub(super) enum Directive {
         text: String,
         lingers: bool,
     },
+    Leave {
+        name: String,
+        text: String,
+    },
+    ChildAsk {
+        name: String,
+        text: String,
+    },
     Prelude(String),
     Recall,
     Notice,
@@ -96,6 +104,14 @@ fn directive(line: &str) -> Option<Directive> {
             name: first.to_owned(),
             text: rest.to_owned(),
             lingers: keyword == "LINGER",
+        },
+        "LEAVE" => Directive::Leave {
+            name: first.to_owned(),
+            text: rest.to_owned(),
+        },
+        "CHILDASK" => Directive::ChildAsk {
+            name: first.to_owned(),
+            text: rest.to_owned(),
         },
         "PRELUDE" => Directive::Prelude(whole()),
         "REQUEST" => Directive::Request(whole()),

@@ -27,6 +27,8 @@
 //! | `CHILD: text` | a child run says `text` in two deltas and ends |
 //! | `BACKGROUND: NAME text` | leaves work in the background: after the turn, and once `NAME` is there, says `text` by itself |
 //! | `LINGER: NAME text` | the same, and waits for `NAME-end` between the first half of the text and the second |
+//! | `LEAVE: NAME text` | calls a tool and leaves it running after the turn; once `NAME` is there, it ends with the output `text` |
+//! | `CHILDASK: NAME text` | leaves a child run in the background; once `NAME` is there, it asks for an approval of `text`, says `answer: <answer>` and ends |
 //! | `PRELUDE: text` | speaks a whole turn of its own with `text`, before it takes the input |
 //! | `RECALL` | says `you said: [...]`, the earlier prompts of the conversation as a JSON list |
 //! | `NOTICE` | says `notice: <the platform's word>`, or `notice: none` |

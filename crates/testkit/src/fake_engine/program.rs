@@ -56,9 +56,23 @@ pub(super) type Done = Result<(), Halt>;
 
 /// Work in the background.
 pub(super) struct Work {
+    /// What it waits for.
     pub(super) name: String,
     pub(super) text: String,
-    pub(super) lingers: bool,
+    pub(super) kind: WorkKind,
+}
+
+/// What is done when it is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WorkKind {
+    /// A turn of the program's own that says the text.
+    Report,
+    /// The same, with a wait in the middle.
+    Linger,
+    /// This tool call ends, with the text as its output and without a turn.
+    Result(String),
+    /// This child run asks for an approval, and ends.
+    Asking(String),
 }
 
 pub(super) struct Program<'h, H> {
@@ -203,19 +217,39 @@ impl<'h, H: Host> Program<'h, H> {
         format!("{kind}-{}-{}", self.turn, self.part)
     }
 
-    /// A turn of the program's own about work that is done; an exit code when the program ends with it.
+    fn background_done(&mut self) {
+        if self.background.is_empty() {
+            self.say(&FromProgram::Background { open: false });
+        }
+    }
+
+    /// What follows work that is done, mostly a turn of the program's own; an exit code when the program ends with it.
     async fn report(&mut self, work: Work) -> Option<i32> {
+        match &work.kind {
+            WorkKind::Result(call) => {
+                self.tool_ended(call, &work.text);
+                self.background_done();
+                return None;
+            }
+            WorkKind::Asking(child) => {
+                let done = self.child_asks(child, &work.text).await;
+                self.background_done();
+                return match done {
+                    Err(Halt::Exit(code)) => Some(code),
+                    _ => None,
+                };
+            }
+            WorkKind::Report | WorkKind::Linger => {}
+        }
         self.begin_turn(&Record::Own);
         self.say(&FromProgram::Begin);
-        let done = if work.lingers {
+        let done = if work.kind == WorkKind::Linger {
             self.linger(&work).await
         } else {
             self.message(&[&work.text], false, None);
             Ok(())
         };
-        if self.background.is_empty() {
-            self.say(&FromProgram::Background { open: false });
-        }
+        self.background_done();
         let outcome = match done {
             Err(Halt::Exit(code)) => return Some(code),
             Err(_) => Outcome::Interrupted,

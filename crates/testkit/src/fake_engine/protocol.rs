@@ -112,7 +112,13 @@ impl FakeProtocol {
                 self.told.remove(&call);
                 emit.tool_result(&call, &tool, output.into(), error, native);
             }
-            FromProgram::Ask { ask, form, text } => {
+            FromProgram::Ask {
+                ask,
+                form,
+                text,
+                child,
+            } => {
+                emit.speak_for(child.map(ChildRunId));
                 emit.interaction_requested(&ask, shown(form, text), native);
                 self.asked.insert(ask, form);
             }

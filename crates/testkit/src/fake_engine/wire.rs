@@ -140,6 +140,9 @@ pub enum FromProgram {
         form: AskForm,
         /// What it is about.
         text: String,
+        /// The child run that asks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<String>,
     },
     /// A question is taken back.
     Withdraw {

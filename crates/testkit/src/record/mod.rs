@@ -6,8 +6,10 @@
 //! program is recorded again with one command, and the difference is what changed.
 
 mod app_server;
+mod claude;
 mod codex;
 mod place;
+mod stream_json;
 mod tape;
 
 use std::io;
@@ -72,4 +74,19 @@ pub async fn codex(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     codex::record(program, out, scratch, only).await
+}
+
+/// Records every Claude Code scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `scratch` is a folder for the program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn claude(
+    program: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    claude::record(program, out, scratch, only).await
 }

@@ -9,7 +9,7 @@ use astrabox_engine::model::ModelWire;
 use astrabox_engine::{
     EngineAdapter, EngineCapabilities, EngineClient, EngineStartupContext, ImageRecipe,
     NativeStateSpec, PrepareContext, RecipeCheck, RecordFormat, SandboxRequest,
-    SandboxRequestContext, StartupMaterialRequest,
+    SandboxRequestContext, StartupMaterialRequest, StateFiles,
 };
 use astrabox_identity::{Actor, Evidence, IdentityProvider, IdentityProviderFactory};
 use astrabox_model::{
@@ -272,9 +272,11 @@ impl EngineAdapter for Engine {
     fn startup_material_request(&self) -> StartupMaterialRequest {
         let native_state = NativeStateSpec {
             directory: "x",
-            suffix: "x",
+            files: &[StateFiles {
+                suffix: "x",
+                format: RecordFormat::Opaque,
+            }],
             named_by_key: false,
-            format: RecordFormat::Opaque,
         };
         StartupMaterialRequest {
             native_state,

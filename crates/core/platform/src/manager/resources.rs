@@ -233,6 +233,8 @@ impl Manager {
         if let Some(mode) = &draft.permission_mode {
             validate::permission_mode(&capabilities, environment.spec.permission_level, mode)?;
         }
+        validate::mcp_servers(&draft.mcp_servers)?;
+        validate::skills(&draft.skills)?;
         Ok(AgentSpec {
             name: draft.name,
             description: draft.description,
@@ -241,6 +243,8 @@ impl Manager {
             system: draft.system,
             engine_options,
             permission_mode: draft.permission_mode,
+            mcp_servers: draft.mcp_servers,
+            skills: draft.skills,
             metadata: draft.metadata,
         })
     }
@@ -315,6 +319,8 @@ impl Manager {
                 .engine_options
                 .unwrap_or_else(|| old_options.collect()),
             permission_mode: update.permission_mode.unwrap_or(old.permission_mode),
+            mcp_servers: update.mcp_servers.unwrap_or(old.mcp_servers),
+            skills: update.skills.unwrap_or(old.skills),
             metadata: update.metadata.unwrap_or(old.metadata),
         };
         let spec = self.checked_agent(ctx, draft).await?;

@@ -89,6 +89,7 @@ impl Manager {
         if let Some(mode) = &mode {
             validate::permission_mode(&capabilities, environment.spec.permission_level, mode)?;
         }
+        validate::mcp_hosts(&agent.spec.mcp_servers, &environment.spec.networking)?;
         if !draft.content.is_empty() {
             validate::content(&capabilities, &draft.content)?;
         }

@@ -3,8 +3,8 @@
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputRow, InputState, InteractionChange, Key};
 use astrabox_types::{
-    ContentPart, ErrorReason, EventPayload, InputId, InteractionAnswer, InteractionId,
-    InteractionState, Presentation, SandboxId, SessionState, TurnId,
+    Choice, ContentPart, ErrorReason, EventPayload, InputId, InteractionAnswer, InteractionId,
+    InteractionState, Json, Presentation, SandboxId, SessionState, TurnId,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -214,7 +214,7 @@ impl Owner {
         // Without a runtime the state says it: the stop begins when the engine is reached.
         let stopping = turn.is_some() && self.row.session.state != SessionState::Interrupting;
         if stopping {
-            self.expire_interactions(&mut draft, "the turn was interrupted");
+            self.expire_turns_interactions(&mut draft, "the turn was interrupted");
             self.set_state(&mut draft, SessionState::Interrupting, None);
         }
         if stopping || draft.commit.answer.is_some() {
@@ -360,6 +360,18 @@ pub(super) fn wrong_state(state: SessionState, text: &str) -> Error {
     .with("state", state.as_str())
 }
 
+/// Another input fits a tool call that is allowed.
+fn check_input(presentation: &Presentation, choice: &Choice, input: &str) -> Result<()> {
+    let invalid = |text: &str| Err(Error::new(ErrorReason::InteractionAnswerInvalid, text));
+    if !matches!(presentation, Presentation::ToolApproval { .. }) || !choice.allows {
+        return invalid("an input is given with a choice that allows a tool call only");
+    }
+    match Json::parse(input).map(|input| input.value()) {
+        Ok(serde_json::Value::Object(_)) => Ok(()),
+        _ => invalid("the input is not a JSON object"),
+    }
+}
+
 /// An answer must fit what was asked.
 fn check_answer(presentation: &Presentation, answer: &InteractionAnswer) -> Result<()> {
     let invalid = |text: String| Err(Error::new(ErrorReason::InteractionAnswerInvalid, text));
@@ -367,10 +379,15 @@ fn check_answer(presentation: &Presentation, answer: &InteractionAnswer) -> Resu
         (_, InteractionAnswer::Decline { .. }) => Ok(()),
         (
             Presentation::ToolApproval { choices, .. } | Presentation::Decision { choices, .. },
-            InteractionAnswer::Choose { choice_id, .. },
+            InteractionAnswer::Choose {
+                choice_id, input, ..
+            },
         ) => {
-            if choices.iter().any(|choice| choice.id == *choice_id) {
-                return Ok(());
+            if let Some(choice) = choices.iter().find(|choice| choice.id == *choice_id) {
+                return match input {
+                    Some(input) => check_input(presentation, choice, input),
+                    None => Ok(()),
+                };
             }
             let known: Vec<_> = choices.iter().map(|choice| choice.id.as_str()).collect();
             invalid(format!(

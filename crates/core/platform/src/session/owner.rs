@@ -1,14 +1,14 @@
 //! The owner: what it holds, how it begins, and its outermost loop.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use astrabox_engine::EngineAdapter;
 use astrabox_store::{InputRow, InteractionRow, SessionRow, Store};
 use astrabox_types::{
-    Agent, Environment, ErrorReason, EventPayload, InteractionState, JournalEvent, SessionId,
-    SessionState, may_go,
+    Agent, Environment, ErrorReason, EventId, EventPayload, InteractionState, JournalEvent,
+    SessionId, SessionState, TurnId, may_go,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -38,6 +38,9 @@ pub(super) struct Owner {
     /// The running turn is being stopped.
     pub(super) stop: Option<Stop>,
     pub(super) background: bool,
+    /// Tool calls whose end was not told yet, by the id of their event, and their turns. Not whole: the journal
+    /// knows the others.
+    pub(super) calls: HashMap<EventId, Option<TurnId>>,
     /// When the engine last said something.
     pub(super) progress: Instant,
     /// The connection to a sandbox that runs failed this often in a row.
@@ -203,6 +206,7 @@ impl Owner {
             queue,
             interactions,
             stop: None,
+            calls: HashMap::new(),
             progress: Instant::now(),
             misses: 0,
             reusable: false,
@@ -245,6 +249,7 @@ impl Owner {
         self.queue = stored.queue;
         self.interactions = stored.interactions;
         self.stop = None;
+        self.calls.clear();
         self.torn = None;
         self.reusable = false;
     }

@@ -84,13 +84,11 @@ impl Owner {
         {
             self.to_engine(modes.set_mode(mode).await);
         }
-        let Some(turn) = self.row.session.current_turn else {
-            return Ok(());
-        };
+        let turn = self.row.session.current_turn;
         let open = self
             .queue
             .front()
-            .filter(|input| input.turn_id == Some(turn));
+            .filter(|input| turn.is_some() && input.turn_id == turn);
         if let Some(input) = open.filter(|input| input.state == InputState::Delivered) {
             let input = EngineInput {
                 input_id: input.id,
@@ -108,12 +106,14 @@ impl Owner {
     }
 
     /// An answer may be durable and not on its way: the program gets those that it still waits for.
-    async fn repeat_answers(&self, client: &dyn EngineClient, turn: TurnId) -> Result<()> {
+    async fn repeat_answers(&self, client: &dyn EngineClient, turn: Option<TurnId>) -> Result<()> {
         let Some(interactions) = client.interactions() else {
             return Ok(());
         };
         for row in self.manager.store().interactions(self.id, true).await? {
-            let Some(answer) = row.answer.filter(|_| row.turn_id == Some(turn)) else {
+            // A child run's question may be of no turn, or of one that has ended.
+            let may_wait = row.turn_id == turn || row.child_run.is_some();
+            let Some(answer) = row.answer.filter(|_| may_wait) else {
                 continue;
             };
             match interactions.answer(&row.native_id, &answer).await {
@@ -229,6 +229,7 @@ impl Owner {
             }
         }
         let commit = step.commit;
+        self.learn_calls(&step).await?;
         self.translate(step, &mut draft);
         if !commit && draft.commit.events.is_empty() && draft.commit.interactions.is_empty() {
             self.hub.publish(Vec::new(), draft.deltas);
@@ -298,7 +299,13 @@ impl Owner {
         self.row.session.current_turn = Some(turn);
         draft.commit.session.current_turn = Some(Some(turn));
         draft.event(Some(turn), EventPayload::TurnStarted { origin });
-        self.set_state(draft, SessionState::Busy, None);
+        // A child run may be waiting for an answer since before.
+        let state = if self.interactions.is_empty() {
+            SessionState::Busy
+        } else {
+            SessionState::WaitingInput
+        };
+        self.set_state(draft, state, None);
         self.progress = Instant::now();
     }
 
@@ -407,6 +414,7 @@ impl Owner {
         if self.row.session.current_turn.is_some() {
             self.end_turn(&mut draft, outcome, None);
         }
+        self.expire_interactions(&mut draft, "the engine was killed");
         self.forget_engine(&mut draft, gone);
         self.set_state(
             &mut draft,
@@ -442,6 +450,7 @@ impl Owner {
     /// The program is gone, the sandbox is there: the next input starts a program in it.
     async fn engine_ended(&mut self) -> Result<()> {
         let mut draft = Draft::default();
+        self.background = false;
         if self.row.session.current_turn.is_some() {
             // An adapter owes a terminal on exit; one that does not give it must not wedge the session.
             let failure = TurnFailure {
@@ -451,7 +460,7 @@ impl Owner {
             let outcome = self.stopped_outcome(TurnOutcome::Failed { failure });
             self.end_turn(&mut draft, outcome, None);
         }
-        self.background = false;
+        self.expire_interactions(&mut draft, "the engine's program ended");
         self.reusable = true;
         self.forget_engine(&mut draft, false);
         self.set_state(

@@ -51,6 +51,7 @@ impl Owner {
                 )
                 .await;
         }
+        let reused = attach.is_none() && self.reusable;
         let request = match self.request(adapter, attach.is_some()).await {
             Ok(request) => request,
             Err(error) => {
@@ -68,6 +69,11 @@ impl Owner {
                 self.serve(runtime).await
             }
             Ok(Err(error)) if attach.is_some() => self.not_reached(error).await,
+            Ok(Err(error)) if reused && is_of_the_sandbox(&error) => {
+                // It had died since its engine ended. The next round makes a new one.
+                tracing::info!(session = %self.id, %error, "the kept sandbox is of no use");
+                Ok(())
+            }
             Ok(Err(error)) => self.not_made(error).await,
             Err(Interrupted::Draining) => Ok(()),
             Err(Interrupted::By(command)) => self.handle(command, None).await.map(drop),
@@ -374,6 +380,16 @@ impl Owner {
             draft.commit.runtime.assignment_id = Some(None);
             draft.commit.runtime.sandbox_id = Some(None);
         }
+    }
+}
+
+/// Whether a start may have failed because its sandbox died.
+fn is_of_the_sandbox(error: &StartupError) -> bool {
+    use astrabox_engine::ErrorKind::{Detached, Exited};
+    match error {
+        StartupError::Sandbox(_) => true,
+        StartupError::Engine(engine) => matches!(engine.kind(), Detached | Exited),
+        _ => false,
     }
 }
 

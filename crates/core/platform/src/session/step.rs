@@ -1,15 +1,18 @@
 //! A step of the engine, in the journal's words.
 
+use std::collections::VecDeque;
+
 use astrabox_engine::{Emission, EmissionKind, EventDraft, InteractionDraft, Step, Terminal};
 use astrabox_startup::{StartedRuntime, collect_native_state};
 use astrabox_store::{InputChange, InputState, InteractionChange, InteractionRow, NativeFile};
 use astrabox_types::{
-    ChildRunId, Delta, EventId, EventPayload, Interaction, InteractionId, InteractionState,
-    SessionState, Timestamp, TurnFailure, TurnId, TurnOrigin, TurnOutcome, Usage,
+    ChildRunId, Delta, DeltaChannel, EventId, EventPayload, Interaction, InteractionId,
+    InteractionState, SessionState, Timestamp, TurnFailure, TurnId, TurnOrigin, TurnOutcome, Usage,
 };
 
 use super::draft::Draft;
 use super::owner::{Cause, Owner};
+use crate::Result;
 
 /// Whether this emission ends a turn.
 pub(super) fn ends_turn(emission: &Emission) -> bool {
@@ -25,7 +28,13 @@ impl Owner {
                 EmissionKind::Diagnostic(event) => self.journal(event, draft),
                 EmissionKind::Delta(delta) => {
                     let event_id = self.event_id(delta.child_run.as_ref(), &delta.key);
-                    let turn_id = self.turn_for(delta.child_run.as_ref(), draft);
+                    // A tool may still speak after its turn; that begins none.
+                    let turn_id = match delta.channel {
+                        DeltaChannel::ToolOutput => self.row.session.current_turn,
+                        DeltaChannel::Text | DeltaChannel::Reasoning => {
+                            self.turn_for(delta.child_run.as_ref(), draft)
+                        }
+                    };
                     let astrabox_engine::DeltaDraft {
                         child_run,
                         channel,
@@ -95,12 +104,10 @@ impl Owner {
     }
 
     fn public_event(&mut self, event: EventDraft, draft: &mut Draft) {
-        // Figures and files are facts about a turn that may be over; they open none.
+        // Figures, files and the end of a call are facts about a turn that may be over; they open none.
         let speaks = matches!(
             event.payload,
-            EventPayload::MessageCompleted { .. }
-                | EventPayload::ToolCall { .. }
-                | EventPayload::ToolResult { .. }
+            EventPayload::MessageCompleted { .. } | EventPayload::ToolCall { .. }
         );
         if speaks {
             self.turn_for(event.child_run.as_ref(), draft);
@@ -108,7 +115,12 @@ impl Owner {
         self.journal(event, draft);
     }
 
-    fn journal(&self, event: EventDraft, draft: &mut Draft) {
+    fn journal(&mut self, event: EventDraft, draft: &mut Draft) {
+        let mut turn = self.row.session.current_turn;
+        if let Some(key) = event.call_key() {
+            let call = self.event_id(event.child_run.as_ref(), &key);
+            turn = self.calls.remove(&call).unwrap_or(turn);
+        }
         let EventDraft {
             key,
             child_run,
@@ -116,13 +128,32 @@ impl Owner {
             native,
         } = event;
         let id = self.event_id(child_run.as_ref(), &key);
-        draft.push(
-            id,
-            self.row.session.current_turn,
-            child_run,
-            payload,
-            native,
-        );
+        if matches!(payload, EventPayload::ToolCall { .. }) {
+            self.calls.insert(id, turn);
+        }
+        draft.push(id, turn, child_run, payload, native);
+    }
+
+    /// Learns from the journal which turns the calls belong to that the step's results answer, where this
+    /// owner has not seen them: a result is its call's turn's, also when that has ended.
+    pub(super) async fn learn_calls(&mut self, step: &Step) -> Result<()> {
+        for emission in &step.emissions {
+            let EmissionKind::PublicEvent(event) = emission.kind() else {
+                continue;
+            };
+            let Some(key) = event.call_key() else {
+                continue;
+            };
+            let call = self.event_id(event.child_run.as_ref(), &key);
+            if self.calls.contains_key(&call) {
+                continue;
+            }
+            let told = self.manager.store().turn_of_event(self.id, call).await?;
+            if let Some(turn) = told {
+                self.calls.insert(call, turn);
+            }
+        }
+        Ok(())
     }
 
     /// Deltas of messages that the draft does not complete.
@@ -146,9 +177,10 @@ impl Owner {
     }
 
     fn interaction_requested(&mut self, request: InteractionDraft, draft: &mut Draft) {
-        self.turn_for(None, draft);
+        self.turn_for(request.child_run.as_ref(), draft);
         let InteractionDraft {
             native_id,
+            child_run,
             presentation,
             native,
         } = request;
@@ -173,12 +205,14 @@ impl Owner {
             interaction: interaction.clone(),
             native_id: native_id.clone(),
             turn_id,
+            child_run: child_run.clone(),
             state,
         });
         self.interactions.push_back(InteractionRow {
             interaction: interaction.clone(),
             native_id,
             turn_id,
+            child_run: child_run.clone(),
             state,
             created_at: Timestamp::now(),
             answer: None,
@@ -188,7 +222,7 @@ impl Owner {
             draft.push(
                 event_id,
                 turn_id,
-                None,
+                child_run,
                 EventPayload::InteractionRequested { interaction },
                 native,
             );
@@ -232,19 +266,24 @@ impl Owner {
                 row.state = InteractionState::Active;
                 row.created_at = Timestamp::now();
                 let (interaction, turn_id) = (row.interaction.clone(), row.turn_id);
+                let child_run = row.child_run.clone();
                 draft.interaction(InteractionChange::Activate(interaction.id));
                 let event_id = self.event_id(None, &format!("interaction/{}", interaction.id));
                 draft.push(
                     event_id,
                     turn_id,
-                    None,
+                    child_run,
                     EventPayload::InteractionRequested { interaction },
                     None,
                 );
             }
             Some(_) => {}
             None if self.row.session.state == SessionState::WaitingInput => {
-                self.set_state(draft, SessionState::Busy, None);
+                let state = match self.row.session.current_turn {
+                    Some(_) => SessionState::Busy,
+                    None => self.state_at_rest(),
+                };
+                self.set_state(draft, state, None);
             }
             None => {}
         }
@@ -254,6 +293,31 @@ impl Owner {
     pub(super) fn expire_interactions(&mut self, draft: &mut Draft, reason: &str) {
         for row in std::mem::take(&mut self.interactions) {
             self.expire(&row, reason, draft);
+        }
+    }
+
+    /// Closes the interactions of a turn that ends. A child run in the background goes on, and so do its questions.
+    pub(super) fn expire_turns_interactions(&mut self, draft: &mut Draft, reason: &str) {
+        let of_children = self.background;
+        let (stay, go) = std::mem::take(&mut self.interactions)
+            .into_iter()
+            .partition(|row| of_children && row.child_run.is_some());
+        self.interactions = stay;
+        let go: VecDeque<InteractionRow> = go;
+        for row in &go {
+            self.expire(row, reason, draft);
+        }
+        if !self.interactions.is_empty() {
+            self.next_interaction(draft);
+        }
+    }
+
+    /// The state of a session of which no turn runs and nothing is asked.
+    fn state_at_rest(&self) -> SessionState {
+        if self.background {
+            SessionState::BackgroundRunning
+        } else {
+            SessionState::Ready
         }
     }
 
@@ -323,7 +387,7 @@ impl Owner {
         usage: Option<Usage>,
     ) {
         let turn = self.row.session.current_turn;
-        self.expire_interactions(draft, "the turn ended");
+        self.expire_turns_interactions(draft, "the turn ended");
         if let Some(input) = self
             .queue
             .front()
@@ -336,13 +400,10 @@ impl Owner {
         self.row.session.current_turn = None;
         draft.commit.session.current_turn = Some(None);
         self.stop = None;
-        if self.background && self.row.session.state == SessionState::WaitingInput {
-            self.set_state(draft, SessionState::Busy, None);
-        }
-        let state = if self.background {
-            SessionState::BackgroundRunning
+        let state = if self.interactions.is_empty() {
+            self.state_at_rest()
         } else {
-            SessionState::Ready
+            SessionState::WaitingInput
         };
         self.set_state(draft, state, None);
     }

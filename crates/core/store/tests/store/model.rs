@@ -146,6 +146,7 @@ async fn act(place: &mut Place, id: SessionId, model: &mut Model, what: Do) {
                 },
                 native_id: n.to_string(),
                 turn_id: None,
+                child_run: None,
                 state: InteractionState::Active,
             }];
             model.asked.retain(|(known, _)| *known != n);

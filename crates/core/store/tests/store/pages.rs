@@ -183,3 +183,32 @@ async fn a_filter_is_part_of_the_list() {
     let foreign = place.store.sessions(&some, 1, token.as_deref()).await;
     assert!(matches!(foreign, Err(Error::ForeignToken)));
 }
+
+#[tokio::test]
+async fn a_page_of_long_events_is_cut_by_its_size_and_never_empty() {
+    let place = Place::new().await;
+    let (id, epoch) = place.owned().await;
+    let long = "x".repeat(3 << 20);
+    for text in ["short", &long, &long, "short", "short"] {
+        place
+            .store
+            .commit(id, step(epoch, vec![says(text)]))
+            .await
+            .expect("committed");
+    }
+    let (mut token, mut pages) = (None, Vec::new());
+    loop {
+        let page = place.store.event_page(id, 0, 1000, token.as_deref()).await;
+        let page = page.expect("a page");
+        pages.push(page.items.iter().map(|event| event.seq).collect::<Vec<_>>());
+        token = page.next;
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(
+        pages,
+        [vec![1, 2, 3], vec![4, 5, 6]],
+        "the first is the session's own"
+    );
+}

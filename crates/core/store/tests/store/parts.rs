@@ -51,6 +51,7 @@ fn asks(id: InteractionId, state: InteractionState) -> InteractionChange {
         },
         native_id: format!("native {id}"),
         turn_id: Some(TurnId::new()),
+        child_run: None,
         state,
     }
 }
@@ -84,6 +85,7 @@ async fn an_interaction_is_closed_with_its_answer_or_its_reason() {
     let answer = InteractionAnswer::Choose {
         choice_id: "left".into(),
         comment: Some("ü".into()),
+        input: None,
     };
     let mut commit = step(epoch, vec![]);
     commit.interactions = vec![

@@ -84,6 +84,8 @@ pub(crate) fn agent(environment_id: EnvironmentId) -> Agent {
             system: String::new(),
             engine_options: Default::default(),
             permission_mode: None,
+            mcp_servers: Vec::new(),
+            skills: Vec::new(),
             metadata: Default::default(),
         },
         archived: false,

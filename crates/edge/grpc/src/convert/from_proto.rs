@@ -15,6 +15,7 @@ use astrabox_types::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::tooling;
 use crate::mask::Mask;
 
 /// An id that must be given.
@@ -135,6 +136,8 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         system,
         engine_options,
         permission_mode,
+        mcp_servers,
+        skills,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     Ok(AgentDraft {
@@ -145,6 +148,8 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         system,
         engine_options: engine_options.into_iter().collect(),
         permission_mode: optional(permission_mode),
+        mcp_servers: tooling::servers_from_proto(mcp_servers)?,
+        skills: tooling::skills_from_proto(skills),
         metadata: metadata.into_iter().collect(),
     })
 }
@@ -158,6 +163,8 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         "system",
         "engine_options",
         "permission_mode",
+        "mcp_servers",
+        "skills",
         "metadata",
     ];
     let v1::UpdateAgentRequest {
@@ -176,6 +183,8 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         system,
         engine_options,
         permission_mode,
+        mcp_servers,
+        skills,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     let environment = mask
@@ -194,6 +203,8 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
             engine_options.into_iter().collect::<BTreeMap<_, _>>(),
         ),
         permission_mode: mask.take("permission_mode", optional(permission_mode)),
+        mcp_servers: mask.take("mcp_servers", tooling::servers_from_proto(mcp_servers)?),
+        skills: mask.take("skills", tooling::skills_from_proto(skills)),
         metadata: mask.take("metadata", metadata.into_iter().collect::<BTreeMap<_, _>>()),
     })
 }

@@ -86,9 +86,14 @@ fn question(question: Question) -> v1::Question {
 pub(crate) fn answer_to_proto(answer: InteractionAnswer) -> v1::InteractionAnswer {
     use v1::interaction_answer::Answer as Wire;
     let answer = match answer {
-        InteractionAnswer::Choose { choice_id, comment } => Wire::Choose(v1::Choose {
+        InteractionAnswer::Choose {
+            choice_id,
+            comment,
+            input,
+        } => Wire::Choose(v1::Choose {
             choice_id,
             comment: comment.unwrap_or_default(),
+            input: input.unwrap_or_default(),
         }),
         InteractionAnswer::Reply { answers } => Wire::Reply(v1::Reply {
             answers: answers
@@ -113,9 +118,14 @@ pub(crate) fn answer_from_proto(
     use v1::interaction_answer::Answer as Wire;
     match answer.and_then(|answer| answer.answer) {
         None => Err(Error::field("answer", "must be given")),
-        Some(Wire::Choose(v1::Choose { choice_id, comment })) => Ok(InteractionAnswer::Choose {
+        Some(Wire::Choose(v1::Choose {
+            choice_id,
+            comment,
+            input,
+        })) => Ok(InteractionAnswer::Choose {
             choice_id: given("answer.choose.choice_id", choice_id)?,
             comment: optional(comment),
+            input: optional(input),
         }),
         Some(Wire::Reply(v1::Reply { answers })) => Ok(InteractionAnswer::Reply {
             answers: answers

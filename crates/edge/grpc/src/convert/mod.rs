@@ -4,6 +4,7 @@ pub(crate) mod event;
 pub(crate) mod from_proto;
 pub(crate) mod interaction;
 pub(crate) mod to_proto;
+pub(crate) mod tooling;
 
 #[cfg(test)]
 mod tests;

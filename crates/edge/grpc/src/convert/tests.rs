@@ -241,10 +241,12 @@ fn answers_survive_both_ways() {
         InteractionAnswer::Choose {
             choice_id: "accept".into(),
             comment: None,
+            input: None,
         },
         InteractionAnswer::Choose {
             choice_id: "accept".into(),
             comment: Some("but".into()),
+            input: None,
         },
         InteractionAnswer::Reply {
             answers: BTreeMap::from([("q".into(), vec!["a".into(), "b".into()])]),

@@ -12,6 +12,8 @@ use astrabox_types::{
     Session, SessionState, Timestamp,
 };
 
+use super::tooling;
+
 /// An id that may be absent: empty then.
 pub(crate) fn id(id: Option<impl Display>) -> String {
     id.map(|id| id.to_string()).unwrap_or_default()
@@ -55,6 +57,8 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
         system,
         engine_options,
         permission_mode,
+        mcp_servers,
+        skills,
         metadata,
     } = spec;
     v1::AgentSpec {
@@ -68,6 +72,11 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
             .map(|(name, block)| (name, block.text().to_owned()))
             .collect(),
         permission_mode: permission_mode.unwrap_or_default(),
+        mcp_servers: mcp_servers
+            .into_iter()
+            .map(tooling::server_to_proto)
+            .collect(),
+        skills: skills.into_iter().map(tooling::skill_to_proto).collect(),
         metadata: metadata.into_iter().collect(),
     }
 }

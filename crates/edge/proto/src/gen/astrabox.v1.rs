@@ -59,6 +59,68 @@ pub struct AgentSpec {
     #[prost(map = "string, string", tag = "8")]
     pub metadata:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The MCP servers that the program uses, at most 32, with names of their own.
+    #[prost(message, repeated, tag = "9")]
+    pub mcp_servers: ::prost::alloc::vec::Vec<McpServer>,
+    /// The skills that the program has, at most 64, with names of their own; their files have at most 1 MiB together.
+    #[prost(message, repeated, tag = "10")]
+    pub skills: ::prost::alloc::vec::Vec<Skill>,
+}
+/// A server of the Model Context Protocol.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct McpServer {
+    /// 1 to 64 of A-Z, a-z, 0-9, _ and -; its tools are named after it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// How it is reached.
+    #[prost(oneof = "mcp_server::Transport", tags = "2, 3")]
+    pub transport: ::core::option::Option<mcp_server::Transport>,
+}
+/// Nested message and enum types in `McpServer`.
+pub mod mcp_server {
+    /// How it is reached.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Transport {
+        /// A program in the sandbox.
+        #[prost(message, tag = "2")]
+        Stdio(super::McpStdio),
+        /// A server on the network.
+        #[prost(message, tag = "3")]
+        Http(super::McpHttp),
+    }
+}
+/// An MCP server that is a program in the sandbox, spoken to over its standard input and output.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct McpStdio {
+    /// The program, by path or by name; at most 4096 bytes.
+    #[prost(string, tag = "1")]
+    pub command: ::prost::alloc::string::String,
+    /// Its arguments, at most 64, each of at most 4096 bytes.
+    #[prost(string, repeated, tag = "2")]
+    pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Variables that it has besides the sandbox's own, at most 64. Never a secret: the agent sees them.
+    #[prost(map = "string, string", tag = "3")]
+    pub env:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+}
+/// An MCP server on the network.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct McpHttp {
+    /// Its address, with http or https; at most 2048 bytes. The environment's networking must allow its host, or a
+    /// session cannot be made.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+}
+/// A skill: a folder of texts that the program reads when a task asks for it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Skill {
+    /// 1 to 64 of a-z, 0-9 and -: the folder's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Relative path to text. One of them is SKILL.md.
+    #[prost(map = "string, string", tag = "2")]
+    pub files:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
 }
 /// See CreateAgent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2111,6 +2173,10 @@ pub struct Choose {
     /// A word to the engine, where it takes one.
     #[prost(string, tag = "2")]
     pub comment: ::prost::alloc::string::String,
+    /// For a tool approval, where the engine takes it: what the call is made with instead, a JSON object. Empty leaves
+    /// it as it is.
+    #[prost(string, tag = "3")]
+    pub input: ::prost::alloc::string::String,
 }
 /// Answers to questions.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -248,6 +248,9 @@ fn invalid(text: impl Into<String>) -> Error {
 
 fn result_of(answers: &Answers, answer: &InteractionAnswer) -> Result<Value> {
     match (answers, answer) {
+        (_, InteractionAnswer::Choose { input: Some(_), .. }) => {
+            Err(invalid("this program takes no other input for a call"))
+        }
         (Answers::Choices { results, .. }, InteractionAnswer::Choose { choice_id, .. }) => {
             let found = results.iter().find(|(id, _)| id == choice_id);
             let Some((_, result)) = found else {

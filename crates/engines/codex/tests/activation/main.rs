@@ -31,6 +31,8 @@ fn agent() -> AgentSpec {
         system: "be brief".to_owned(),
         engine_options: BTreeMap::new(),
         permission_mode: None,
+        mcp_servers: Vec::new(),
+        skills: Vec::new(),
         metadata: BTreeMap::new(),
     }
 }

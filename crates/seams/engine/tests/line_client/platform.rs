@@ -56,6 +56,7 @@ pub(crate) fn choose(choice: &str) -> InteractionAnswer {
     InteractionAnswer::Choose {
         choice_id: choice.to_owned(),
         comment: None,
+        input: None,
     }
 }
 

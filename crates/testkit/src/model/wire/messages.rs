@@ -13,7 +13,9 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
         .into_iter()
         .map(|text| Entry::Context(text.to_owned()))
         .collect();
-    for message in list(body, "messages")? {
+    let messages = list(body, "messages")?;
+    demand_results(messages)?;
+    for message in messages {
         let user = message["role"] == "user";
         match &message["content"] {
             Value::String(text) => entries.push(words(user, text)),
@@ -34,6 +36,37 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
         thread: text_of(&body["metadata"]["user_id"]),
         attempt: 0,
     })
+}
+
+/// Each call is answered in the user's next message, as the vendor demands.
+fn demand_results(messages: &[Value]) -> Result<(), String> {
+    let ids = |message: &Value, kind: &str, key: &str| -> Vec<String> {
+        let blocks = message["content"].as_array().into_iter().flatten();
+        let blocks = blocks.filter(|block| block["type"] == kind);
+        blocks.map(|block| text_of(&block[key])).collect()
+    };
+    let mut open: Vec<String> = Vec::new();
+    let mut answered = false;
+    for message in messages {
+        if message["role"] == "user" {
+            let results = ids(message, "tool_result", "tool_use_id");
+            open.retain(|id| !results.contains(id));
+            answered = true;
+            continue;
+        }
+        if answered && !open.is_empty() {
+            break;
+        }
+        answered = false;
+        open.extend(ids(message, "tool_use", "id"));
+    }
+    if answered && !open.is_empty() {
+        return Err(format!(
+            "`tool_use` ids were found without `tool_result` blocks immediately after: {}",
+            open.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 fn words(user: bool, text: &str) -> Entry {

@@ -33,6 +33,7 @@ pub(super) fn choose(id: &str) -> InteractionAnswer {
     InteractionAnswer::Choose {
         choice_id: id.to_owned(),
         comment: None,
+        input: None,
     }
 }
 

@@ -1,0 +1,1 @@
+//! The protocol, line by line.
