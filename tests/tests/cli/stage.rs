@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use astrabox_builtin as _;
+use astrabox_client::v1::event::Payload;
 use astrabox_client::{Client, Endpoint, v1};
 use astrabox_config::{Block, Config, Host};
 use astrabox_egress::EgressPolicy;
@@ -244,6 +245,23 @@ impl Stage {
 
     /// Waits until the session is in this state.
     pub(crate) fn until_state(&self, session: &str, state: v1::SessionState) {
+        self.until(session, |payload| match payload {
+            Payload::SessionStatus(status) => status.state() == state,
+            _ => false,
+        });
+    }
+
+    /// Waits until this many turns of the session have begun.
+    pub(crate) fn until_turns(&self, session: &str, count: usize) {
+        let mut begun = 0;
+        self.until(session, |payload| {
+            begun += usize::from(matches!(payload, Payload::TurnStarted(_)));
+            begun == count
+        });
+    }
+
+    /// Reads the journal until an event is the one.
+    fn until(&self, session: &str, mut is_it: impl FnMut(&Payload) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         block_on(async {
             let client = Client::connect(Endpoint::unix(self.socket())).await;
@@ -257,10 +275,8 @@ impl Stage {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let item = tokio::time::timeout(left, watch.next()).await;
                 let item = item.expect("it comes in time").expect("the watch goes on");
-                if let Some(astrabox_client::WatchItem::Event(event)) = item
-                    && let Some(v1::event::Payload::SessionStatus(status)) = event.payload
-                {
-                    found = status.state() == state;
+                if let Some(astrabox_client::WatchItem::Event(event)) = item {
+                    found = event.payload.as_ref().is_some_and(&mut is_it);
                 }
             }
         });

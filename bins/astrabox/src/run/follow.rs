@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use astrabox_client::v1::event::Payload;
-use astrabox_client::{Client, Link, Watch, WatchItem, new_key, text_part, v1};
+use astrabox_client::{Client, ClientError, Link, Watch, WatchItem, new_key, text_part, v1};
 use tokio::signal::unix::Signal;
 use tokio::sync::watch::Receiver;
 
@@ -14,6 +14,8 @@ use crate::exit::{Failure, INTERRUPTED, NOT_FOUND, REFUSED};
 use crate::view::{Outcome, Screen};
 
 const PROMPT: &str = "> ";
+/// What a call that is on its way gets when the person leaves.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// A session that is followed.
 pub(super) struct Follow {
@@ -190,14 +192,21 @@ impl Follow {
         })
     }
 
-    /// Waits for a call; Ctrl-C leaves, when it waits for a server that is away.
+    /// Waits for a call; Ctrl-C leaves, when it waits for a server that is away. A call that is on its way gets a
+    /// moment before that, so that an interrupt is not forgotten by who presses twice.
     async fn made<T>(
         presses: &mut Signal,
-        call: impl Future<Output = Result<T, astrabox_client::ClientError>>,
-    ) -> anyhow::Result<Result<T, astrabox_client::ClientError>> {
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> anyhow::Result<Result<T, ClientError>> {
+        let mut call = std::pin::pin!(call);
         tokio::select! {
-            answer = call => Ok(answer),
-            _ = presses.recv() => Err(left()),
+            biased;
+            answer = &mut call => Ok(answer),
+            _ = presses.recv() => {
+                // Whether it was made or not, who presses Ctrl-C now leaves.
+                let _ = tokio::time::timeout(MOMENT, call).await;
+                Err(left())
+            }
         }
     }
 
