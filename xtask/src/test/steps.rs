@@ -253,7 +253,7 @@ fn bins(context: &mut Context, step: &Step) -> Result<Outcome> {
 /// Building an image that is there is quick: it is found by the hash of its recipe.
 fn image(context: &mut Context, step: &Step) -> Result<Outcome> {
     let program = existing(context.target.join("debug").join("astrabox"))?;
-    let mut build = |engine: &str| {
+    let build = |engine: &str| {
         let mut command = Command::new(&program);
         command
             .args(["image", "build", engine])
