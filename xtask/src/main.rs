@@ -8,6 +8,7 @@
     reason = "a command line program reports to its terminal"
 )]
 
+mod bench;
 mod ci;
 mod codegen;
 mod conformance;
@@ -46,6 +47,7 @@ macro_rules! commands {
 
 commands! {
     demo => Demo,
+    bench => Bench,
     test => Test,
     ci => Ci,
     conformance => Conformance,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 
-pub(crate) use context::Context;
+pub(crate) use context::{BIN_DIR, Context};
 use report::{Outcome, Record, Report};
 use steps::{STEPS, Step};
 

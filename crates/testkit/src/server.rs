@@ -3,6 +3,7 @@
 //! It can be killed and started again over the same folder, as an operator's server is by a power failure.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct ServerProcess {
     folder: tempfile::TempDir,
     program: PathBuf,
+    arguments: Vec<OsString>,
     environment: BTreeMap<String, String>,
     child: Option<Child>,
 }
@@ -42,6 +44,8 @@ pub struct ServerOptions {
     pub environment: BTreeMap<String, String>,
     /// The folder with `astraboxd`; the one of the running test when absent.
     pub bin_dir: Option<PathBuf>,
+    /// A program and its first arguments that is called in place of `astraboxd`.
+    pub command: Vec<OsString>,
 }
 
 impl ServerOptions {
@@ -128,14 +132,15 @@ impl ServerProcess {
             folder.path().join("astrabox.toml"),
             options.config(folder.path()),
         )?;
-        let program = match &options.bin_dir {
-            Some(folder) => folder.clone(),
-            None => bin_dir()?,
-        }
-        .join("astraboxd");
+        let (program, arguments) = match (options.command.split_first(), &options.bin_dir) {
+            (Some((program, arguments)), _) => (program.into(), arguments.to_vec()),
+            (None, Some(folder)) => (folder.join("astraboxd"), Vec::new()),
+            (None, None) => (bin_dir()?.join("astraboxd"), Vec::new()),
+        };
         let mut server = Self {
             folder,
             program,
+            arguments,
             environment: options.environment.clone(),
             child: None,
         };
@@ -154,6 +159,7 @@ impl ServerProcess {
             .append(true)
             .open(self.folder.path().join("log"))?;
         let child = Command::new(&self.program)
+            .args(&self.arguments)
             .arg("--config")
             .arg(self.folder.path().join("astrabox.toml"))
             .envs(&self.environment)

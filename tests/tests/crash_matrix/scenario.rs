@@ -336,7 +336,7 @@ impl Scene {
         });
         let choose = v1::Choose {
             choice_id: self.program.allow.to_owned(),
-            comment: String::new(),
+            ..Default::default()
         };
         let request = v1::RespondInteractionRequest {
             session_id: self.session.clone(),

@@ -16,7 +16,7 @@ use crate::tree;
 /// Path of the runner that tests use.
 pub(super) const RUNNER: &str = "ASTRABOX_RUNNER";
 /// Folder of the built `astraboxd` and `astrabox`.
-pub(super) const BIN_DIR: &str = "ASTRABOX_BIN_DIR";
+pub(crate) const BIN_DIR: &str = "ASTRABOX_BIN_DIR";
 /// File to which a test that cannot run here appends a line: its name, a tab, the reason.
 pub(super) const SKIPS: &str = "ASTRABOX_SKIPS";
 

@@ -23,13 +23,13 @@ pub(crate) struct RespondArgs {
     /// A word to the engine, where it takes one
     #[arg(long, default_value = "", hide_default_value = true)]
     comment: String,
-    /// What an allowed tool call is made with instead, where the engine takes one
+    /// With --approve or --choose: makes the call with this input instead, where the engine takes it
     #[arg(
         long,
         value_name = "JSON",
-        requires = "choose",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        conflicts_with_all = ["decline", "answers"],
     )]
     input: String,
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,16 @@ impl ProcessIdentity {
 pub fn boot_id() -> io::Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim_end().to_owned())
+}
+
+/// When this boot began, to the second, by the host's clock as it is set now (`btime` of `/proc/stat`, proc(5)).
+pub(crate) fn boot_time() -> io::Result<SystemTime> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    let seconds = seconds.and_then(|seconds| seconds.trim().parse().ok());
+    let seconds =
+        seconds.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "odd /proc/stat"))?;
+    Ok(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 fn state_and_start(pid: u32) -> io::Result<(u8, u64)> {

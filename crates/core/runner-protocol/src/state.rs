@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::boot_time;
 use crate::{ExitInfo, OutputStream, ProcessIdentity, ProcessState, StreamInfo};
 
 /// The format of the records that this build reads and writes.
@@ -276,20 +277,25 @@ pub fn is_process_name(name: &str) -> bool {
         && name.bytes().all(allowed)
 }
 
+/// Records are written for those who come later on the same boot of the host, and need not be on its disk: what they
+/// tell of ends with the host. One that its end has cut is therefore none.
 fn read_record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     const LONGEST: u64 = 64 << 10;
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
+    let written = file.metadata()?.modified()?;
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| {
-        io::Error::new(
+    match serde_json::from_slice(&text) {
+        Ok(record) => Ok(Some(record)),
+        Err(_) if written < boot_time()? => Ok(None),
+        Err(error) => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("unreadable record: {error}"),
-        )
-    })
+        )),
+    }
 }
 
 fn check_format<T>(record: Option<T>, format: impl Fn(&T) -> u32) -> io::Result<Option<T>> {
@@ -304,6 +310,8 @@ fn check_format<T>(record: Option<T>, format: impl Fn(&T) -> u32) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -358,6 +366,10 @@ mod tests {
         fs::write(state.runner_record(), "{\"format\":1,").unwrap();
         let torn = state.read_runner().unwrap_err();
         assert_eq!(torn.kind(), io::ErrorKind::InvalidData);
+        let file = File::options().write(true).open(state.runner_record());
+        let earlier = boot_time().unwrap() - Duration::from_secs(1);
+        file.unwrap().set_modified(earlier).unwrap();
+        assert_eq!(state.read_runner().unwrap(), None, "the host's end cut it");
         let record = RunnerRecord {
             format: RECORD_FORMAT + 1,
             sandbox_id: "s".into(),

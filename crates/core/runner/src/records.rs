@@ -41,24 +41,23 @@ impl Records {
         Ok(Some(Self { state, _lock: lock }))
     }
 
-    /// Writes down who serves. On disk before it returns.
+    /// Writes down who serves.
     pub(crate) fn write_runner(&self, record: &RunnerRecord) -> io::Result<()> {
-        replace(&self.state.runner_record(), record, true)
+        replace(&self.state.runner_record(), record)
     }
 
-    /// Writes down that a process is about to be started. On disk before it returns, so that whoever comes
-    /// later knows that it may have run.
+    /// Writes down that a process is about to be started, so that whoever comes after this runner knows that it
+    /// may have run.
     pub(crate) fn write_intent(&self, record: &ProcessRecord) -> io::Result<()> {
         // Of an earlier process of this name there may be something left that could not be removed.
         self.remove_process(&record.name)?;
         make_private_dir(&self.state.process(&record.name))?;
-        replace(&self.state.process_record(&record.name), record, true)?;
-        File::open(self.state.processes())?.sync_all()
+        replace(&self.state.process_record(&record.name), record)
     }
 
     /// Writes down what became of a process.
     pub(crate) fn write_process(&self, record: &ProcessRecord) -> io::Result<()> {
-        replace(&self.state.process_record(&record.name), record, false)
+        replace(&self.state.process_record(&record.name), record)
     }
 
     /// Drops a process with its output.
@@ -92,8 +91,9 @@ fn make_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a record whole: a reader sees the old or the new one.
-fn replace(path: &Path, record: &impl Serialize, sync: bool) -> io::Result<()> {
+/// Replaces a record whole: a reader sees the old or the new one. Nothing is synced: what records tell of ends with
+/// the host at the latest, and [`StateDir`] takes one that the host's end has cut for none.
+fn replace(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let unfinished = path.with_extension("tmp");
     let mut file = OpenOptions::new()
         .write(true)
@@ -102,14 +102,7 @@ fn replace(path: &Path, record: &impl Serialize, sync: bool) -> io::Result<()> {
         .mode(0o600)
         .open(&unfinished)?;
     file.write_all(&serde_json::to_vec(record)?)?;
-    if sync {
-        file.sync_data()?;
-    }
-    fs::rename(&unfinished, path)?;
-    if sync && let Some(directory) = path.parent() {
-        File::open(directory)?.sync_all()?;
-    }
-    Ok(())
+    fs::rename(&unfinished, path)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::error::{gone, host, runner};
 use crate::folder::private_dirs;
 use crate::launch::RunnerProgram;
 use crate::leftovers::runner_lives;
+use crate::pool::Pool;
 use crate::snapshot;
 use crate::telling;
 use crate::uids::Uids;
@@ -78,10 +79,13 @@ impl SandboxProviderFactory for Local {
                 .map_err(|error| host("configure", "a folder of the provider", error))?;
         }
         let uids = Uids::new(config.first_uid, config.uids);
+        let templates = context.cache_dir.join("volumes");
+        let fresh = context.state_dir.join("fresh-volumes");
+        let pool = Pool::new(&fresh, templates.clone(), config.fresh_volumes)?;
         Ok(Arc::new(Self {
             uids: (!host_report.rootless).then_some(uids),
             hard_disk_limit: !host_report.rootless && HARD_DISK_CHECKS.into_iter().all(has),
-            volumes: Volumes::new(volumes, context.cache_dir.join("volumes")),
+            volumes: Volumes::new(volumes, templates, pool),
             snapshots: context.state_dir.join("snapshots"),
             config,
             program,

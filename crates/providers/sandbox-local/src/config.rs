@@ -20,12 +20,17 @@ pub(crate) struct LocalConfig {
     pub(crate) first_uid: u32,
     /// How many host user ids there are.
     pub(crate) uids: u32,
+    /// How many volumes of a size are made before anybody asks; 0 for none.
+    pub(crate) fresh_volumes: usize,
 }
 
 /// Twice the line cap of the engines' driver (16 MiB) and room for what follows.
 const SPOOL_BYTES: u64 = 64 << 20;
 /// Less would make every program wait for its reader.
 const LEAST_SPOOL: u64 = 1 << 20;
+
+/// Each has its blocks on disk, well below a megabyte; more than this is a slip.
+const MOST_FRESH_VOLUMES: usize = 1024;
 
 /// Host user ids below this belong to people and services.
 const LOWEST_UID: u32 = 65_536;
@@ -45,6 +50,9 @@ impl LocalConfig {
         if self.uids == 0 {
             return invalid("`sandbox.local.uids` must not be 0");
         }
+        if self.fresh_volumes > MOST_FRESH_VOLUMES {
+            return invalid("`sandbox.local.fresh_volumes` must be at most 1024");
+        }
         if self.spool_bytes < LEAST_SPOOL {
             return invalid("`sandbox.local.spool_bytes` must be at least 1 MiB");
         }
@@ -60,6 +68,7 @@ impl Default for LocalConfig {
             spool_bytes: SPOOL_BYTES,
             first_uid: 1_900_000_000,
             uids: 65_536,
+            fresh_volumes: 16,
         }
     }
 }

@@ -14,6 +14,7 @@ mod folder;
 mod launch;
 mod leftovers;
 mod making;
+mod pool;
 mod reaching;
 mod snapshot;
 mod telling;

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use astrabox_sandbox::{Error, ErrorKind, Result};
 
@@ -21,6 +23,8 @@ pub(crate) struct Uids {
     place: PathBuf,
     first: u32,
     count: u32,
+    /// Where the next search begins.
+    next: Arc<AtomicU32>,
 }
 
 impl Uids {
@@ -29,6 +33,7 @@ impl Uids {
             place: PathBuf::from(MEETING_PLACE),
             first,
             count,
+            next: Arc::default(),
         }
     }
 
@@ -48,7 +53,10 @@ impl Uids {
 
     fn claimed(&self, owner: &Path) -> io::Result<Option<u32>> {
         let _lock = self.lock()?;
-        for uid in self.first..self.first.saturating_add(self.count) {
+        // After the last one: those before it are probably in use.
+        let begin = self.next.load(Ordering::Relaxed).min(self.count);
+        for offset in (begin..self.count).chain(0..begin) {
+            let uid = self.first + offset;
             let path = self.place.join(uid.to_string());
             if is_free(&path, uid)? {
                 let mut file = OpenOptions::new()
@@ -57,8 +65,9 @@ impl Uids {
                     .truncate(true)
                     .mode(0o600)
                     .open(&path)?;
+                // Nothing that it tells of outlives the host's power supply, so it need not either.
                 file.write_all(owner.as_os_str().as_encoded_bytes())?;
-                file.sync_all()?;
+                self.next.store(offset + 1, Ordering::Relaxed);
                 return Ok(Some(uid));
             }
         }
@@ -133,6 +142,7 @@ mod tests {
             // No sandbox of this host has these.
             first: 1_990_000_000,
             count,
+            next: Arc::default(),
         }
     }
 

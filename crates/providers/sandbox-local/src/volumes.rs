@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_runner_protocol::launch::Volume;
 use astrabox_sandbox::{Error, ErrorKind, Result};
@@ -14,26 +15,35 @@ use serde::{Deserialize, Serialize};
 use crate::error::host;
 use crate::folder::{Lasting, private_dirs, remove_file, remove_tree, replace};
 use crate::launch::RunnerProgram;
+use crate::pool::Pool;
 
 /// The volumes of one sandbox root.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Volumes {
     place: PathBuf,
     cache: PathBuf,
+    pool: Pool,
+    settling: Arc<Settling>,
 }
 
 /// What a volume is, as it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VolumeRecord {
+    /// Its path is below the folder of the volume, so that the folder can be moved.
     volume: Volume,
     /// Its size, bytes.
     bytes: u64,
 }
 
 impl Volumes {
-    pub(crate) fn new(place: PathBuf, cache: PathBuf) -> Self {
-        Self { place, cache }
+    pub(crate) fn new(place: PathBuf, cache: PathBuf, pool: Pool) -> Self {
+        Self {
+            place,
+            cache,
+            pool,
+            settling: Arc::default(),
+        }
     }
 
     fn folder(&self, id: VolumeId) -> PathBuf {
@@ -56,8 +66,10 @@ impl Volumes {
     ) -> Result<Volume> {
         let folder = self.folder(id);
         let io = |error| host("create", "the volume", error);
+        if !folder.try_exists().map_err(io)? && self.pool.take(program, bytes, &folder) {
+            self.settle();
+        }
         private_dirs(&folder).map_err(io)?;
-        private_dirs(&self.cache).map_err(io)?;
         let _hold = hold("create", &folder)?;
         let other = holder(&folder).map_err(io)?;
         if other.is_some_and(|holder| holder != sandbox && may_live(holder)) {
@@ -68,19 +80,24 @@ impl Volumes {
         if let Some(record) = read(&folder)? {
             return Ok(record.volume);
         }
-        let inside = folder.join("content");
-        // What an interrupted making left is made again.
-        remove_tree(&inside)
-            .and_then(|()| private_dirs(&inside))
-            .map_err(io)?;
-        let volume = program.prepare_volume(&self.cache, &inside, bytes).await?;
-        let record = VolumeRecord {
-            volume: volume.clone(),
-            bytes,
-        };
-        let text = serde_json::to_vec(&record).map_err(|error| io(error.into()))?;
-        replace(&folder.join("volume.json"), &text, Lasting::Host).map_err(io)?;
-        Ok(volume)
+        make(program, &self.cache, &folder, bytes).await
+    }
+
+    /// Writes to the disk, some time soon, that volumes have moved out of the pool. Nobody has to wait for it: a
+    /// journaling file system makes changes durable in their order, so nothing that a sandbox syncs in its volume
+    /// outlives a power failure in which the move is lost.
+    fn settle(&self) {
+        if !self.settling.begin() {
+            return;
+        }
+        let (place, settling) = (self.place.clone(), Arc::clone(&self.settling));
+        tokio::task::spawn_blocking(move || {
+            while settling.go_on() {
+                if let Err(error) = File::open(&place).and_then(|place| place.sync_all()) {
+                    tracing::warn!(%error, "the folder of volumes could not be synced");
+                }
+            }
+        });
     }
 
     /// The volume is in no sandbox any more.
@@ -108,6 +125,68 @@ impl Volumes {
         remove_file(&folder.join("volume.json"))
             .and_then(|()| remove_tree(&folder))
             .map_err(io)
+    }
+}
+
+/// Makes a volume in `folder`, which may exist, and returns when it is on disk.
+pub(crate) async fn make(
+    program: &RunnerProgram,
+    cache: &Path,
+    folder: &Path,
+    bytes: u64,
+) -> Result<Volume> {
+    let io = |error| host("create", "the volume", error);
+    let inside = folder.join("content");
+    // What an interrupted making left is made again.
+    private_dirs(cache)
+        .and_then(|()| remove_tree(&inside))
+        .and_then(|()| private_dirs(&inside))
+        .map_err(io)?;
+    let volume = program.prepare_volume(cache, &inside, bytes).await?;
+    let record = VolumeRecord {
+        volume: at(&volume, |path| {
+            path.strip_prefix(folder).unwrap_or(path).to_path_buf()
+        }),
+        bytes,
+    };
+    let text = serde_json::to_vec(&record).map_err(|error| io(error.into()))?;
+    replace(&folder.join("volume.json"), &text, Lasting::Host).map_err(io)?;
+    Ok(volume)
+}
+
+/// The same volume at another path.
+fn at(volume: &Volume, change: impl Fn(&Path) -> PathBuf) -> Volume {
+    match volume {
+        Volume::LoopImage { path } => Volume::LoopImage { path: change(path) },
+        Volume::Directory { path } => Volume::Directory { path: change(path) },
+    }
+}
+
+/// One syncs at a time, for all that ask meanwhile.
+///
+/// What it holds: whether there is something to sync, and whether somebody does.
+#[derive(Debug, Default)]
+struct Settling(Mutex<(bool, bool)>);
+
+impl Settling {
+    fn state(&self) -> MutexGuard<'_, (bool, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that there is something to sync; whether the caller has to see to it.
+    fn begin(&self) -> bool {
+        let mut state = self.state();
+        let busy = state.1;
+        *state = (true, true);
+        !busy
+    }
+
+    /// Whether there is something to sync still; nobody syncs any more when there is nothing.
+    fn go_on(&self) -> bool {
+        let mut state = self.state();
+        let dirty = state.0;
+        *state = (false, dirty);
+        dirty
     }
 }
 
@@ -146,14 +225,14 @@ fn holder(folder: &Path) -> io::Result<Option<SandboxId>> {
 
 fn read(folder: &Path) -> Result<Option<VolumeRecord>> {
     match fs::read(folder.join("volume.json")) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
-            Error::new(
-                ErrorKind::Internal,
-                "create",
-                "the volume's record cannot be read",
-            )
-            .with_source(error)
-        }),
+        Ok(text) => {
+            let record: VolumeRecord = serde_json::from_slice(&text).map_err(|error| {
+                let text = "the volume's record cannot be read";
+                Error::new(ErrorKind::Internal, "create", text).with_source(error)
+            })?;
+            let volume = at(&record.volume, |path| folder.join(path));
+            Ok(Some(VolumeRecord { volume, ..record }))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(host("create", "the volume", error)),
     }

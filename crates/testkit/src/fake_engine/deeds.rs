@@ -1,5 +1,7 @@
 //! What each directive does.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use astrabox_types::{ChildRunState, FileChangeKind};
 use serde_json::json;
 
@@ -16,6 +18,7 @@ impl<H: Host> Program<'_, H> {
             Directive::Say(text) => self.message(&[&text], false, None),
             Directive::Think(text) => self.message(&[&text], true, None),
             Directive::Deltas { count, hold } => self.deltas(count, hold.as_deref()).await?,
+            Directive::Clock { count, pause } => self.clock(count, pause).await?,
             Directive::Run(command) => self.run_tool(&command).await?,
             Directive::File { path, text } => self.write_file(&path, &text),
             Directive::Ask(form, text) => {
@@ -190,6 +193,21 @@ impl<H: Host> Program<'_, H> {
             {
                 self.wait_for(name).await?;
             }
+        }
+        self.complete(message, whole, false, None);
+        Ok(())
+    }
+
+    async fn clock(&mut self, count: usize, pause: Duration) -> Done {
+        let message = self.fresh("m");
+        let mut whole = String::new();
+        for _ in 0..count {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let piece = format!("{}\n", now.unwrap_or_default().as_nanos());
+            self.delta(&message, false, &piece, None);
+            whole.push_str(&piece);
+            self.listen(Some(pause)).await;
+            self.halted()?;
         }
         self.complete(message, whole, false, None);
         Ok(())

@@ -1,5 +1,7 @@
 //! Reads the directives of a prompt. The table in the parent module is the specification.
 
+use std::time::Duration;
+
 use super::wire::AskForm;
 
 /// One thing to do.
@@ -9,6 +11,10 @@ pub(super) enum Directive {
     Deltas {
         count: usize,
         hold: Option<String>,
+    },
+    Clock {
+        count: usize,
+        pause: Duration,
     },
     Think(String),
     Run(String),
@@ -78,6 +84,10 @@ fn directive(line: &str) -> Option<Directive> {
         "STREAM" => Directive::Deltas {
             count: first.parse().ok()?,
             hold: Some(rest.to_owned()),
+        },
+        "CLOCK" => Directive::Clock {
+            count: first.parse().ok()?,
+            pause: Duration::from_micros(rest.parse().ok()?),
         },
         "THINK" => Directive::Think(whole()),
         "RUN" => Directive::Run(whole()),
@@ -158,6 +168,13 @@ mod tests {
             (
                 "ASK: decision which way",
                 Directive::Ask(AskForm::Decision, "which way".into()),
+            ),
+            (
+                "CLOCK: 3 1500",
+                Directive::Clock {
+                    count: 3,
+                    pause: Duration::from_micros(1500),
+                },
             ),
             ("EXIT: 3", Directive::Exit(3)),
             ("SILENT", Directive::Silent),

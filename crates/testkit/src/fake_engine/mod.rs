@@ -16,6 +16,7 @@
 //! | `SAY: text` | answers `text`, in one delta and a message |
 //! | `DELTAS: n` | answers `d1 d2 ... dn` in `n` deltas |
 //! | `STREAM: n NAME` | the same, and waits for `NAME` after the first half |
+//! | `CLOCK: n us` | answers `n` deltas, `us` microseconds apart, each the time of its printing: nanoseconds since 1970 and a line feed |
 //! | `THINK: text` | reasons `text` |
 //! | `RUN: command` | runs the command with `sh` in the workspace, as a tool call with its output |
 //! | `FILE: path text` | writes a file in the workspace and tells of it |
