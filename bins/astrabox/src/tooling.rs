@@ -73,7 +73,7 @@ pub(crate) fn approval_rule(text: &str) -> anyhow::Result<v1::ApprovalRule> {
         "allow" => v1::ApprovalDecision::Allow,
         "deny" => v1::ApprovalDecision::Deny,
         "ask" => v1::ApprovalDecision::Ask,
-        _ => return Err(wrong().into()),
+        _ => return Err(wrong()),
     };
     Ok(v1::ApprovalRule {
         tool: tool.to_owned(),

@@ -7,6 +7,7 @@ use astrabox_testkit::model::ScriptedModel;
 use astrabox_testkit::server::ServerOptions;
 use astrabox_tests::{CLAUDE_CODE, CODEX, Program, Stage, must};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::support::{completed, failed, say_within, show};
 
@@ -44,7 +45,8 @@ async fn half_a_stream(program: &Program) {
 async fn no_answer(program: &Program) {
     let silent = must(TcpListener::bind("127.0.0.1:0").await);
     let options = ServerOptions::with_model(must(silent.local_addr()));
-    let holding = tokio::spawn(async move {
+    let mut holding = JoinSet::new();
+    holding.spawn(async move {
         let mut held = Vec::new();
         while let Ok((connection, _)) = silent.accept().await {
             held.push(connection);
@@ -57,7 +59,7 @@ async fn no_answer(program: &Program) {
     let message = failed(&turn, "model_error");
     assert!(!message.is_empty(), "{}", show(&turn.events));
     must(stage.clear().await);
-    holding.abort();
+    holding.shutdown().await;
 }
 
 #[tokio::test]

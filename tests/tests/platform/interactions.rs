@@ -362,17 +362,14 @@ async fn the_state_follows_the_questions() {
 
 #[tokio::test]
 async fn a_rule_of_the_agent_answers_what_the_program_asks() {
-    let (allow, deny, ask) = (
-        ApprovalDecision::Allow,
-        ApprovalDecision::Deny,
-        ApprovalDecision::Ask,
-    );
-    let cases: [(&[(&str, ApprovalDecision)], Option<&str>); 6] = [
-        (&[("sh", allow)], Some("answer: yes")),
-        (&[("*", deny)], Some("answer: declined")),
-        (&[("other", deny), ("s*", allow)], Some("answer: yes")),
-        (&[("sh", ask), ("*", allow)], None),
-        (&[("other", allow)], None),
+    use ApprovalDecision::{Allow, Ask, Deny};
+    type Rules = &'static [(&'static str, ApprovalDecision)];
+    let cases: [(Rules, Option<&str>); 6] = [
+        (&[("sh", Allow)], Some("answer: yes")),
+        (&[("*", Deny)], Some("answer: declined")),
+        (&[("other", Deny), ("s*", Allow)], Some("answer: yes")),
+        (&[("sh", Ask), ("*", Allow)], None),
+        (&[("other", Allow)], None),
         (&[], None),
     ];
     for (rules, expected) in cases {
