@@ -3,8 +3,14 @@
 //! Invariant: talks to real programs only: a server process, a sandbox, an agent program; only the model is scripted.
 
 pub mod cases;
+mod fault_stage;
+mod fixture;
 mod journal;
+mod memory_host;
 mod stage;
 
+pub use fault_stage::FaultStage;
+pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
+pub use memory_host::MemoryHost;
 pub use stage::{CLAUDE_CODE, CODEX, Conversation, Program, Stage, must};

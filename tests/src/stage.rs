@@ -119,17 +119,33 @@ impl Stage {
         let model = ScriptedModel::builder().start().await?;
         let mut options = ServerOptions::with_model(model.address());
         change(&mut options);
-        let server = ServerProcess::start(&options).await?;
+        let environment = v1::EnvironmentSpec {
+            engine: program.engine.to_owned(),
+            ..Default::default()
+        };
+        Self::over(model, &options, environment, agent).await
+    }
+
+    /// A stage with this model, this server, and an environment and an agent of which names and limits are given.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub async fn over(
+        model: ScriptedModel,
+        options: &ServerOptions,
+        environment: v1::EnvironmentSpec,
+        agent: v1::AgentSpec,
+    ) -> Result<Self> {
+        let server = ServerProcess::start(options).await?;
         let client = server.client().await?;
         let environment = v1::EnvironmentSpec {
             name: "tested".to_owned(),
-            engine: program.engine.to_owned(),
             limits: Some(v1::ResourceLimits {
                 memory_bytes: 1 << 30,
                 disk_bytes: 256 << 20,
                 ..Default::default()
             }),
-            ..Default::default()
+            ..environment
         };
         client
             .create_environment(v1::CreateEnvironmentRequest {
@@ -191,6 +207,15 @@ impl Stage {
         Ok(conversation)
     }
 
+    /// A conversation that is there, from its begin, with the client that the stage has now.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
+    pub async fn again(&self, id: &str) -> Result<Conversation> {
+        let watch = self.client.watch(id, WatchOptions::default()).await?;
+        Ok(Conversation::resume(self.client.clone(), id, watch))
+    }
+
     /// Removes every session and ends server and model in order.
     ///
     /// # Errors
@@ -237,6 +262,16 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// A conversation that is there, seen by this client.
+    #[must_use]
+    pub fn resume(client: Client, id: &str, watch: Watch) -> Self {
+        Self {
+            client,
+            id: id.to_owned(),
+            watch,
+        }
+    }
+
     /// The next thing that the watch gives.
     ///
     /// # Errors

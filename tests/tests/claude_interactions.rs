@@ -127,12 +127,7 @@ async fn a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_own()
         Payload::TurnStarted(started) => Some(started.origin()),
         _ => None,
     });
-    assert_eq!(
-        started,
-        Some(v1::TurnOrigin::Engine),
-        "{:?}",
-        report.events
-    );
+    assert_eq!(started, Some(v1::TurnOrigin::Engine), "{:?}", report.events);
     assert_eq!(report.ended().outcome(), v1::TurnOutcome::Completed);
     assert_eq!(report.text(), "noted");
     let of_child = report.events.iter().any(|event| {

@@ -47,7 +47,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     succeed(build)?;
     let programs = context.target.join("release");
     let asks_only = ["--list", "--help", "-h"];
-    if !args.options.iter().any(|option| asks_only.iter().any(|ask| option == ask)) {
+    if !args
+        .options
+        .iter()
+        .any(|option| asks_only.iter().any(|ask| option == ask))
+    {
         for engine in ENGINES {
             let mut image = Command::new(programs.join("astrabox"));
             image.args(["image", "build", engine]);

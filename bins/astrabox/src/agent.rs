@@ -108,6 +108,10 @@ pub(crate) struct Fields {
     /// A folder with a skill, named as the skill; may be given again
     #[arg(long = "skill", value_name = "DIR")]
     skills: Vec<PathBuf>,
+    /// What is done when the program asks for a tool: allow, deny or ask; `*` in the name stands for any characters,
+    /// the first that fits decides; may be given again
+    #[arg(long = "approval", value_name = "TOOL=DECISION")]
+    approvals: Vec<String>,
     /// A label; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
@@ -251,6 +255,7 @@ impl Fields {
             permission_mode,
             mcp_servers,
             skills,
+            approvals,
             metadata,
         } = self;
         let system = match system_file {
@@ -280,6 +285,11 @@ impl Fields {
             let skills = skills.iter().map(|folder| tooling::skill(folder));
             given.spec.skills = skills.collect::<anyhow::Result<_>>()?;
             given.paths.push("skills".to_owned());
+        }
+        if !approvals.is_empty() {
+            let rules = approvals.iter().map(|text| tooling::approval_rule(text));
+            given.spec.approval_rules = rules.collect::<anyhow::Result<_>>()?;
+            given.paths.push("approval_rules".to_owned());
         }
         given.take_map("metadata", pairs::read("--metadata", &metadata)?, |spec| {
             &mut spec.metadata

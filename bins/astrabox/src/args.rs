@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{agent, engine, environment, image, run, sandbox, session};
+use crate::{agent, doctor, engine, environment, image, run, sandbox, session};
 
 /// Runs agents in sandboxes: the client of an AstraBox server.
 #[derive(Debug, clap::Parser)]
@@ -16,6 +16,7 @@ pub(crate) struct Args {
 
 /// What every command takes.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Server and output")]
 pub(crate) struct Global {
     /// The server's unix socket [default: $ASTRABOX_SOCKET, then what the configuration says]
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
@@ -37,6 +38,7 @@ pub(crate) struct Global {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Says something to an agent and shows what it does
+    #[command(long_about = run::ABOUT, after_help = EXIT_CODES)]
     Run(Box<run::RunArgs>),
     /// Conversations
     Session {
@@ -69,7 +71,8 @@ pub(crate) enum Command {
         command: sandbox::Command,
     },
     /// Looks whether this host and its server can run agents
-    Doctor,
+    #[command(long_about = doctor::ABOUT)]
+    Doctor(doctor::DoctorArgs),
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the server is not reached; 4 not found; \

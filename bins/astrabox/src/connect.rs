@@ -8,6 +8,10 @@ use astrabox_config::{Config, Inputs};
 use crate::args::Global;
 use crate::exit::Failure;
 
+/// What to do when nobody answers.
+const REMEDY: &str =
+    "; start the server with `astraboxd`, or name another one with --socket or --server";
+
 /// The configuration, as the server of this user would read it.
 pub(crate) fn config(global: &Global) -> anyhow::Result<Config> {
     let mut inputs = Inputs::of_process();
@@ -17,7 +21,13 @@ pub(crate) fn config(global: &Global) -> anyhow::Result<Config> {
 
 /// Connects to the server that the options, the environment or the configuration name.
 pub(crate) async fn connect(global: &Global) -> anyhow::Result<Client> {
-    Ok(Client::connect(endpoint(global)?).await?)
+    let connected = Client::connect(endpoint(global)?).await;
+    Ok(connected.map_err(|mut error| {
+        if error.is_unreachable() {
+            error.message.push_str(REMEDY);
+        }
+        error
+    })?)
 }
 
 /// Where the server is.

@@ -3,6 +3,7 @@
 //! Invariant: changes sessions, agents and environments through the public API only; of the server's own files it
 //! reads the configuration, and shares the cache of images.
 
+mod again;
 mod agent;
 mod args;
 mod bytes;
@@ -18,6 +19,7 @@ mod run;
 mod sandbox;
 mod session;
 mod tooling;
+mod view;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -61,7 +63,7 @@ async fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Engine { command } => engine::run(&global, command).await?,
         Command::Image { command } => image::run(&global, command).await?,
         Command::Sandbox { command } => sandbox::run(&global, command).await?,
-        Command::Doctor => return doctor::run(&global).await,
+        Command::Doctor(args) => return doctor::run(&global, args).await,
     }
     Ok(ExitCode::SUCCESS)
 }

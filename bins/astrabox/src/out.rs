@@ -13,6 +13,7 @@ const ENUM_PREFIXES: &[&str] = &[
     "LIMIT_STATE_",
     "INTERACTION_STATE_",
     "TURN_OUTCOME_",
+    "CHILD_RUN_STATE_",
 ];
 
 /// A column of a table: its title, and where its value is in a row.
@@ -151,7 +152,7 @@ pub(crate) fn one_line(text: &str, limit: usize) -> String {
     let mut line: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(limit + 1)
+        .take(limit.saturating_add(1))
         .collect();
     if line.chars().count() > limit {
         line.pop();

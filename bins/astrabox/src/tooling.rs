@@ -1,4 +1,4 @@
-//! MCP servers and skills as people give them.
+//! MCP servers, skills and approval rules as people give them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -61,6 +61,26 @@ pub(crate) fn mcp_server(text: &str) -> anyhow::Result<v1::McpServer> {
     })
 }
 
+/// Reads `TOOL=allow|deny|ask`. The decision is behind the last `=`, so that a name may have one.
+pub(crate) fn approval_rule(text: &str) -> anyhow::Result<v1::ApprovalRule> {
+    let wrong = || {
+        Failure::usage(format!(
+            "--approval: `{text}` is not TOOL=allow, deny or ask"
+        ))
+    };
+    let (tool, decision) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let decision = match decision {
+        "allow" => v1::ApprovalDecision::Allow,
+        "deny" => v1::ApprovalDecision::Deny,
+        "ask" => v1::ApprovalDecision::Ask,
+        _ => return Err(wrong()),
+    };
+    Ok(v1::ApprovalRule {
+        tool: tool.to_owned(),
+        decision: decision.into(),
+    })
+}
+
 /// Reads a folder; links are not followed.
 pub(crate) fn skill(folder: &Path) -> anyhow::Result<v1::Skill> {
     let whole = fs::canonicalize(folder)
@@ -103,7 +123,9 @@ mod tests {
     #[test]
     fn a_server_is_a_program_or_an_address() {
         let read = mcp_server(r#"a={"command":"perl","args":["x.pl"]}"#).expect("a program");
-        assert!(matches!(read.transport, Some(Transport::Stdio(program)) if program.args == ["x.pl"]));
+        assert!(
+            matches!(read.transport, Some(Transport::Stdio(program)) if program.args == ["x.pl"])
+        );
         let read = mcp_server(r#"b={"url":"https://mcp.test"}"#).expect("an address");
         assert_eq!(read.name, "b");
         for wrong in ["a", "a={}", r#"a={"command":"x","url":"y"}"#, "a=x"] {

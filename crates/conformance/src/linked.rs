@@ -10,13 +10,14 @@ use astrabox_registry::{DuplicateName, Registration, Registry};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::engine::EngineFixtures;
 use crate::identity::IdentityFixture;
 use crate::model::RegisteredModels;
 use crate::registration::RegistrationBench;
 use crate::sandbox::RegisteredProvider;
 use crate::{Filter, Report, engine, identity, model, registration, sandbox, seed};
 
-/// What the suites must be told about linked providers, by name: data that no registration has.
+/// What the suites must be told about linked adapters, by name: what no registration has.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -26,6 +27,9 @@ pub struct Settings {
     pub model: BTreeMap<String, ModelSettings>,
     /// Identity providers.
     pub identity: BTreeMap<String, IdentitySettings>,
+    /// Stand-ins for the engines' programs; an engine without one has no whole conversations.
+    #[serde(skip)]
+    pub engines: EngineFixtures,
 }
 
 /// What the suites must be told about a sandbox provider.
@@ -109,8 +113,8 @@ impl Linked {
     }
 
     /// Runs every suite over everything that is linked, and the seed contract over the fixture engines as well. What
-    /// needs a fixture that no registration has (an engine's program, what a secret store keeps at rest) is run by
-    /// the adapters' own tests.
+    /// needs a fixture that no registration has (what a secret store keeps at rest) is run by the adapters' own
+    /// tests.
     pub async fn run(&self, settings: &Settings, filter: &Filter) -> Vec<Report> {
         let mut reports = Vec::new();
         reports.extend(self.unknown_settings(settings));
@@ -124,7 +128,8 @@ impl Linked {
             reports.push(suite.run(filter).await);
         }
         for engine in self.engines.iter() {
-            reports.push(engine::run_registered(engine, filter).await);
+            let fixture = settings.engines.get(engine.name());
+            reports.push(engine::run_registered(engine, fixture, filter).await);
         }
         for provider in self.sandboxes.iter() {
             reports.push(sandboxes(provider, settings, filter).await);
@@ -165,10 +170,13 @@ impl Linked {
         let model = model.filter(|name| self.models.get(name).is_none());
         let identity = settings.identity.keys();
         let identity = identity.filter(|name| self.identities.get(name).is_none());
+        let engine = settings.engines.kinds();
+        let engine = engine.filter(|kind| self.engines.get(kind).is_none());
         sandbox
             .map(|name| format!("sandbox provider {name}"))
             .chain(model.map(|name| format!("model endpoint provider {name}")))
             .chain(identity.map(|name| format!("identity provider {name}")))
+            .chain(engine.map(|kind| format!("engine {kind}")))
             .map(|suite| {
                 let text = "there are settings for it, and it is not linked";
                 Report::broken(suite, "what_has_settings_is_linked", text)

@@ -225,7 +225,8 @@ pub enum TurnOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnFailure {
-    /// A stable reason, as `engine_exited`, `engine_stalled`, `sandbox_gone`, `memory_limit`, `model_error`.
+    /// A stable reason, as `engine_exited`, `no_result`, `engine_stalled`, `sandbox_gone`, `memory_limit`,
+    /// `model_error`.
     pub reason: String,
     /// A text for people; never a secret, never a host path.
     pub message: String,

@@ -29,8 +29,8 @@ pub use interaction::{
 pub use json::Json;
 pub use reason::{ErrorKind, ErrorReason};
 pub use resource::{
-    Agent, AgentSpec, Environment, EnvironmentSpec, Networking, PermissionLevel, ResourceLimits,
-    Session, SessionKind,
+    Agent, AgentSpec, ApprovalDecision, ApprovalRule, Environment, EnvironmentSpec, Networking,
+    PermissionLevel, ResourceLimits, Session, SessionKind,
 };
 pub use session_state::{SessionState, TRANSITIONS, may_go};
 pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Skill};

@@ -142,8 +142,57 @@ pub struct AgentSpec {
     /// The skills that its program has, at most 64.
     #[serde(default)]
     pub skills: Vec<Skill>,
+    /// What is done about approvals without asking a person, at most 64. The first rule that names the tool decides;
+    /// when none does, a person is asked.
+    #[serde(default)]
+    pub approval_rules: Vec<ApprovalRule>,
     /// The caller's own labels: at most 16, keys to 64 bytes, values to 512.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// What is done when the program asks whether it may call a tool. A rule answers only what the program asks: which
+/// calls it asks for is its permission mode's affair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalRule {
+    /// The tool's native name, 1 to 256 bytes; `*` stands for any characters.
+    pub tool: String,
+    /// What is done.
+    pub decision: ApprovalDecision,
+}
+
+/// What a rule decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalDecision {
+    /// The call is allowed, this once.
+    Allow,
+    /// The call is declined.
+    Deny,
+    /// A person is asked.
+    Ask,
+}
+
+impl ApprovalRule {
+    /// Whether the rule names this tool.
+    #[must_use]
+    pub fn names(&self, tool: &str) -> bool {
+        let mut parts = self.tool.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = tool.strip_prefix(first) else {
+            return false;
+        };
+        let Some(last) = parts.next_back() else {
+            return rest.is_empty();
+        };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
 }
 
 /// What a session is for.
@@ -201,4 +250,36 @@ pub struct Session {
     pub created_at: Timestamp,
     /// When anything about it last changed.
     pub updated_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ApprovalDecision, ApprovalRule};
+
+    #[test]
+    fn a_rule_names_tools_by_pattern() {
+        let cases = [
+            ("Bash", "Bash", true),
+            ("Bash", "BashOutput", false),
+            ("Bash", "bash", false),
+            ("*", "anything", true),
+            ("*", "", true),
+            ("mcp__*", "mcp__files__read", true),
+            ("mcp__*", "mcp_", false),
+            ("mcp__*__read", "mcp__files__read", true),
+            ("mcp__*__read", "mcp__files__write", false),
+            ("*__read", "mcp__files__read", true),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "acb", false),
+            ("ab*b", "ab", false),
+        ];
+        for (pattern, tool, expected) in cases {
+            let rule = ApprovalRule {
+                tool: pattern.to_owned(),
+                decision: ApprovalDecision::Allow,
+            };
+            assert_eq!(rule.names(tool), expected, "{pattern} {tool}");
+        }
+    }
 }

@@ -29,11 +29,11 @@ pub async fn a_child_run_is_told_apart_from_its_parent(program: &Program) {
         .events
         .iter()
         .filter_map(|event| match &event.payload {
-            Some(Payload::ChildRunChanged(changed)) => changed.child_run.as_ref(),
+            Some(Payload::ChildRunChanged(changed)) => Some(changed),
             _ => None,
         })
-        .filter(|run| run.id == *child)
-        .map(v1::ChildRun::state)
+        .filter(|changed| changed.child_run_id == *child)
+        .map(v1::ChildRunChanged::state)
         .collect();
     assert_eq!(states.first(), Some(&v1::ChildRunState::Running));
     must(stage.clear().await);

@@ -126,7 +126,7 @@ pub async fn a_picture_reaches_the_model(program: &Program) {
     let mut talk = must(stage.conversation(program.unasked).await);
     let image = v1::Image {
         media_type: "image/png".to_owned(),
-        data: png.to_vec(),
+        data: png.to_vec().into(),
     };
     let image = v1::ContentPart {
         part: Some(v1::content_part::Part::Image(image)),

@@ -8,7 +8,7 @@ use astrabox_client::{Client, text_part, v1};
 use astrabox_testkit::server::ServerOptions;
 use astrabox_tests::{Conversation, Program, Stage, comparable};
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use v1::event::Payload;
 
 use crate::left;
@@ -109,7 +109,7 @@ struct Scene {
     session: String,
     fault: PathBuf,
     /// A call that may stand still together with the server.
-    call: Option<JoinHandle<Result<()>>>,
+    call: JoinSet<Result<()>>,
 }
 
 impl Scene {
@@ -143,7 +143,7 @@ impl Scene {
             step,
             program,
             fault,
-            call: None,
+            call: JoinSet::new(),
         })
     }
 
@@ -196,14 +196,11 @@ impl Scene {
     /// repeat it with the same key, as clients do.
     async fn go_on(&mut self, server_was_killed: bool) -> Result<()> {
         self.arm(false)?;
-        let call = self.call.take();
         if server_was_killed {
             drop(std::fs::remove_file(&self.fault));
             self.stage.server.start_again().await?;
             self.stage.client = self.stage.server.client().await?;
-            if let Some(call) = call {
-                call.abort();
-            }
+            self.call.shutdown().await;
             match self.step {
                 Step::BeforeAnswer | Step::AfterAnswer => {
                     // It may have been expired meanwhile, because the program that asked is gone.
@@ -215,7 +212,6 @@ impl Scene {
             }
         } else {
             drop(std::fs::remove_file(&self.fault));
-            self.call = call;
         }
         self.stage.model.release("gate");
         Ok(())
@@ -241,11 +237,9 @@ impl Scene {
             Ok(journal) => journal?,
             Err(_) => bail!("the turn is not settled; {}", self.story().await),
         };
-        if let Some(call) = self.call.take() {
-            // Its answer may be an error, as when the interaction was expired first; it is an answer.
-            let answered = tokio::time::timeout(DEADLINE, call).await;
-            drop(answered.context("a call without an answer")??);
-        }
+        // Its answer may be an error, as when the interaction was expired first; it is an answer.
+        let answered = tokio::time::timeout(DEADLINE, self.call.join_next()).await;
+        drop(answered.context("a call without an answer")?.transpose()?);
         Ok(journal)
     }
 
@@ -301,23 +295,22 @@ impl Scene {
             session_id: self.session.clone(),
             content: vec![text_part(self.step.prompt())],
             idempotency_key: "the-prompt".to_owned(),
-            ..Default::default()
         };
-        self.call = Some(tokio::spawn(async move {
+        self.call.spawn(async move {
             client.send_input(request).await?;
             Ok(())
-        }));
+        });
     }
 
     async fn answer(&mut self) -> Result<()> {
         let (client, request) = self.answer_request().await?;
-        if let Some(sent) = self.call.take() {
-            sent.await??;
+        if let Some(sent) = self.call.join_next().await {
+            sent??;
         }
-        self.call = Some(tokio::spawn(async move {
+        self.call.spawn(async move {
             client.respond_interaction(request).await?;
             Ok(())
-        }));
+        });
         Ok(())
     }
 
@@ -336,7 +329,7 @@ impl Scene {
         });
         let choose = v1::Choose {
             choice_id: self.program.allow.to_owned(),
-            comment: String::new(),
+            ..Default::default()
         };
         let request = v1::RespondInteractionRequest {
             session_id: self.session.clone(),

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use astrabox_platform::AgentDraft;
 use astrabox_types::{
-    ErrorReason, EventPayload, InteractionAnswer, InteractionId, InteractionState, JournalEvent,
-    Presentation, SessionId, SessionState,
+    ApprovalDecision, ApprovalRule, ErrorReason, EventPayload, InteractionAnswer, InteractionId,
+    InteractionState, JournalEvent, Presentation, SessionId, SessionState,
 };
 
 use crate::fault::Faults;
-use crate::server::{Broken, caller, key, reason};
+use crate::server::{Broken, agent, caller, key, reason};
 use crate::stage::Stage;
 use crate::told::{asked, check, ended, ends, is_now, names, rests, said, states, texts};
 use crate::world::{World, settings};
@@ -357,4 +358,80 @@ async fn the_state_follows_the_questions() {
             SessionState::Ready
         ]
     );
+}
+
+#[tokio::test]
+async fn a_rule_of_the_agent_answers_what_the_program_asks() {
+    use ApprovalDecision::{Allow, Ask, Deny};
+    type Rules = &'static [(&'static str, ApprovalDecision)];
+    let cases: [(Rules, Option<&str>); 6] = [
+        (&[("sh", Allow)], Some("answer: yes")),
+        (&[("*", Deny)], Some("answer: declined")),
+        (&[("other", Deny), ("s*", Allow)], Some("answer: yes")),
+        (&[("sh", Ask), ("*", Allow)], None),
+        (&[("other", Allow)], None),
+        (&[], None),
+    ];
+    for (rules, expected) in cases {
+        let mut stage = Stage::new().await;
+        let rules = rules.iter().map(|(tool, decision)| ApprovalRule {
+            tool: (*tool).to_owned(),
+            decision: *decision,
+        });
+        let draft = AgentDraft {
+            approval_rules: rules.collect(),
+            ..agent("test")
+        };
+        stage.make_agent(draft).await;
+        let id = stage.create("ASK: approval rm").await;
+        match expected {
+            Some(words) => {
+                stage.until(id, "the answer", said(words)).await;
+                stage.until(id, "readiness", rests(1)).await;
+                let events = stage.journal(id).await;
+                check(&events);
+                let actor = events.iter().find_map(|event| match &event.payload {
+                    EventPayload::InteractionResolved { actor, .. } => Some(actor.as_str()),
+                    _ => None,
+                });
+                assert_eq!(
+                    actor,
+                    Some("approval-rule"),
+                    "the journal says who answered"
+                );
+            }
+            None => {
+                let asked = question(&mut stage, id, 1).await;
+                let answered = stage.try_respond(id, asked, choose("no")).await;
+                answered.expect("a person is asked");
+                stage.until(id, "readiness", rests(1)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_answers_approvals_in_order_and_no_question() {
+    let mut stage = Stage::new().await;
+    let rule = ApprovalRule {
+        tool: "*".to_owned(),
+        decision: ApprovalDecision::Allow,
+    };
+    let draft = AgentDraft {
+        approval_rules: vec![rule],
+        ..agent("test")
+    };
+    stage.make_agent(draft).await;
+    let id = stage.create("ASKS: 3\nASK: question which").await;
+    stage
+        .until(id, "the answers", said("answers: yes, yes, yes"))
+        .await;
+    let asked = question(&mut stage, id, 4).await;
+    stage.restart().await;
+    let answered = stage
+        .try_respond(id, asked, reply(&[("q", &["red"])]))
+        .await;
+    answered.expect("a person is asked");
+    stage.until(id, "the last", said("answer: red")).await;
+    check(&stage.journal(id).await);
 }

@@ -5,7 +5,6 @@
 
 mod boxes;
 mod fault;
-mod host;
 mod server;
 mod stage;
 mod told;

@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use astrabox_platform::{
-    Error, InteractionRecord, PageRequest, Platform, SessionView, Subscription, WatchItem,
+    AgentDraft, Error, InteractionRecord, PageRequest, Platform, SessionView, Subscription,
+    WatchItem,
 };
 use astrabox_types::{
     AgentId, ContentPart, InputId, InteractionAnswer, InteractionId, JournalEvent, SandboxId,
@@ -112,14 +113,22 @@ impl Stage {
         if let Some(agent) = self.agent {
             return agent;
         }
-        let made = self.call(|platform| async move {
-            let spec = environment("test");
-            platform
-                .create_environment(&caller(), key("environment", ""), spec)
-                .await?;
-            platform
-                .create_agent(&caller(), key("agent", ""), agent("test"))
-                .await
+        self.make_agent(agent("test")).await
+    }
+
+    /// Makes this agent, in the environment `test`, and takes it for the sessions to come.
+    pub(crate) async fn make_agent(&mut self, draft: AgentDraft) -> AgentId {
+        let made = self.call(move |platform| {
+            let draft = draft.clone();
+            async move {
+                let spec = environment("test");
+                platform
+                    .create_environment(&caller(), key("environment", ""), spec)
+                    .await?;
+                platform
+                    .create_agent(&caller(), key("agent", ""), draft)
+                    .await
+            }
         });
         let agent = made.await.expect("an agent").id;
         self.agent = Some(agent);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use astrabox_conformance::doubles::{FixedModels, MemoryProvider, MemoryWorld, TokenIdentity};
+use astrabox_conformance::doubles::{
+    FixedModels, MemoryProvider, MemoryWorld, Program, Programs, TokenIdentity, program,
+};
 use astrabox_egress::EgressPolicy;
 use astrabox_platform::{Images, PlatformParts, PlatformSettings};
 use astrabox_registry::Registry;
@@ -17,6 +19,7 @@ use astrabox_sandbox::{
 };
 use astrabox_store::{NativeFile, SessionCommit, Store};
 use astrabox_testkit::fake_engine;
+use astrabox_tests::MemoryHost;
 use astrabox_types::{
     AssignmentId, PermissionLevel, ResourceLimits, SandboxId, SessionId, VolumeId,
 };
@@ -25,7 +28,6 @@ use tokio::runtime::Handle;
 
 use crate::boxes::FaultyProvider;
 use crate::fault::Faults;
-use crate::host::programs;
 use crate::wire::{Log, Wire};
 
 /// A host with a database and sandboxes.
@@ -380,4 +382,11 @@ impl EgressGate for OpenGate {
     async fn close(&self, _: SandboxId) -> SandboxResult<()> {
         Ok(())
     }
+}
+
+/// Every command line starts the fake engine.
+fn programs() -> Programs {
+    let one: Program =
+        program(|io| async move { fake_engine::run(&mut MemoryHost::new(io)).await });
+    Arc::new(move |_| Some(one.clone()))
 }

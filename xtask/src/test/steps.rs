@@ -108,7 +108,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "image",
-        about: "the codex image is there",
+        about: "the images of the agent programs are there",
         needs: &["runner", "bins"],
         limit: minutes(15),
         run: image,
@@ -253,12 +253,15 @@ fn bins(context: &mut Context, step: &Step) -> Result<Outcome> {
 /// Building an image that is there is quick: it is found by the hash of its recipe.
 fn image(context: &mut Context, step: &Step) -> Result<Outcome> {
     let program = existing(context.target.join("debug").join("astrabox"))?;
-    let mut command = Command::new(program);
-    command
-        .args(["image", "build", "codex"])
-        .current_dir(&context.root);
-    context.prepare(&mut command);
-    context.outcome(command, step.limit)
+    let build = |engine: &str| {
+        let mut command = Command::new(&program);
+        command
+            .args(["image", "build", engine])
+            .current_dir(&context.root);
+        context.prepare(&mut command);
+        context.outcome(command, step.limit)
+    };
+    Ok(build("codex")?.and(build("claude_code")?))
 }
 
 fn conformance(context: &mut Context, step: &Step) -> Result<Outcome> {

@@ -1,4 +1,4 @@
-//! What this host has: the runner, what the kernel allows, the commands that recipes need.
+//! The runner, and what it finds of this host by trying.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,10 +11,64 @@ use serde::Deserialize;
 use super::Check;
 use crate::args::Global;
 use crate::connect::config;
-use crate::image::engines;
 
 const PROGRAM: &str = "astrabox-runner";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+const BUILD: &str = "cargo build --profile runner -p astrabox-runner --target x86_64-unknown-linux-gnu, and install it \
+                     beside astraboxd; or set sandbox.local.runner";
+const DELEGATE: &str = "run the server by the unit of docs/systemd, or: systemd-run --user --unit astraboxd -p Delegate=yes \
+                        -p DelegateSubgroup=server -p KillMode=process $(command -v astraboxd)";
+
+/// What is lost without the things that the runner looks at, by their names, and the command that mends it; the
+/// runner's own words when there is none.
+const KNOWN: &[(&str, &str, Option<&str>)] = &[
+    (
+        "host_base",
+        "sandboxes need a root tree of their own",
+        Some("set sandbox.local.base to a directory with one"),
+    ),
+    ("namespaces", "no sandbox can be made", None),
+    ("seccomp", "no sandbox can be made", None),
+    ("kernel", "no sandbox can be made", None),
+    (
+        "cgroup_memory",
+        "a sandbox can take all memory of this host",
+        Some(DELEGATE),
+    ),
+    (
+        "cgroup_pids",
+        "the processes of a sandbox are limited per user only",
+        Some(DELEGATE),
+    ),
+    (
+        "cgroup_cpu",
+        "a sandbox can take all of the CPU",
+        Some(DELEGATE),
+    ),
+    (
+        "cgroup_freezer",
+        "sandboxes cannot be paused, and are ended process by process",
+        Some(DELEGATE),
+    ),
+    (
+        "idmapped_mounts",
+        "the owner of each file of a volume is changed when a sandbox starts",
+        None,
+    ),
+    (
+        "loop_devices",
+        "the disk limit of a sandbox is soft: its volume is counted now and then",
+        Some(
+            "sudo modprobe -a loop ext4; in a container, give it /dev/loop-control and /dev/loop*",
+        ),
+    ),
+    (
+        "mkfs_ext4",
+        "the disk limit of a sandbox is soft: its volume is counted now and then",
+        Some("sudo apt-get install e2fsprogs"),
+    ),
+];
 
 /// What `astrabox-runner probe` answers.
 #[derive(Deserialize)]
@@ -46,22 +100,18 @@ struct Failed {
 
 /// The runner, and what it finds of this host.
 pub(super) async fn runner(global: &Global) -> Vec<Check> {
+    let failed = |detail: String| {
+        let check = Check::failed("runner", detail);
+        vec![check.lost("no sandbox can be made").mend(BUILD)]
+    };
     let Some(program) = find(global) else {
-        return vec![Check::bad(
-            "runner",
-            true,
-            format!("{PROGRAM} is not beside this program and not on the PATH"),
-            "build it (cargo build -p astrabox-runner), or set sandbox.local.runner",
-        )];
+        return failed(format!(
+            "{PROGRAM} is not beside this program and not on the PATH"
+        ));
     };
     match probe(&program).await {
         Ok(report) => checks(report),
-        Err(error) => vec![Check::bad(
-            "runner",
-            true,
-            format!("{error:#}"),
-            "build it anew",
-        )],
+        Err(error) => failed(format!("{error:#}")),
     }
 }
 
@@ -71,24 +121,33 @@ fn checks(report: HostReport) -> Vec<Check> {
     } else {
         "sandboxes are made as root"
     };
-    let host = report.checks.into_iter().map(
-        |HostCheck {
-             name,
-             ok,
-             required,
-             detail,
-             remedy,
-         }| Check {
-            name: format!("host.{name}"),
-            ok,
-            required,
-            detail,
-            remedy,
-        },
-    );
+    let host = report.checks.into_iter().map(check);
     std::iter::once(Check::good("runner", mode))
         .chain(host)
         .collect()
+}
+
+fn check(told: HostCheck) -> Check {
+    let HostCheck {
+        name,
+        ok,
+        required,
+        detail,
+        remedy,
+    } = told;
+    let title = format!("host.{name}");
+    if ok {
+        return Check {
+            required,
+            ..Check::good(title, detail)
+        };
+    }
+    let known = KNOWN.iter().find(|(known, ..)| *known == name);
+    let (lost, command) = known.map_or(("", None), |(_, lost, command)| (*lost, *command));
+    let check = if required { Check::failed } else { Check::weak };
+    check(title, detail)
+        .lost(lost)
+        .mend(command.map_or(remedy, ToOwned::to_owned))
 }
 
 /// The runner that the local sandbox provider would take: configured, beside this program, or on the PATH.
@@ -127,49 +186,7 @@ async fn probe(program: &Path) -> anyhow::Result<HostReport> {
     }
 }
 
-/// What each engine's recipe needs of this host.
-pub(super) fn recipes() -> anyhow::Result<Vec<Check>> {
-    let mut checks = Vec::new();
-    for engine in engines()?.iter() {
-        let adapter = engine.adapter();
-        let recipe = adapter.image_recipe();
-        let name = format!("recipe.{}", adapter.kind());
-        let missing: Vec<_> = recipe
-            .commands
-            .iter()
-            .filter(|command| on_path(command).is_none())
-            .copied()
-            .collect();
-        checks.push(if !recipe.architectures.contains(&std::env::consts::ARCH) {
-            let detail = format!(
-                "{} does not run on {}",
-                adapter.kind(),
-                std::env::consts::ARCH
-            );
-            Check::bad(
-                name,
-                false,
-                detail,
-                format!("use a host with {}", recipe.architectures.join(" or ")),
-            )
-        } else if missing.is_empty() {
-            Check::good(
-                name,
-                format!("commands found: {}", recipe.commands.join(", ")),
-            )
-        } else {
-            Check::bad(
-                name,
-                false,
-                format!("not on the PATH: {}", missing.join(", ")),
-                "install them to build the image",
-            )
-        });
-    }
-    Ok(checks)
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
+pub(super) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths::<OsStr>(path.as_os_str())
         .map(|folder| folder.join(program))
@@ -179,4 +196,27 @@ fn on_path(program: &str) -> Option<PathBuf> {
 fn is_program(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_tells_what_is_lost_and_how_to_mend_it() {
+        for (name, ..) in KNOWN {
+            let told = HostCheck {
+                name: (*name).to_owned(),
+                ok: false,
+                required: false,
+                detail: "not there".into(),
+                remedy: "the runner's word".into(),
+            };
+            let check = check(told);
+            assert!(
+                !check.lost.is_empty() && !check.remedy.is_empty(),
+                "{check:?}"
+            );
+        }
+    }
 }

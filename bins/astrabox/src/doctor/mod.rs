@@ -1,18 +1,39 @@
-//! `astrabox doctor`.
+//! `astrabox doctor`: what this host can and cannot do for agents, and the command that mends each thing.
 
 mod host;
+mod kernel;
+mod packages;
+mod server;
+mod space;
+mod unit;
 
 use std::process::ExitCode;
 
-use astrabox_client::{Client, v1};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::connect::{config, connect, endpoint};
+use crate::connect::config;
 use crate::exit::FAILED;
-use crate::image;
 use crate::out::Out;
+
+/// What `astrabox help doctor` says.
+pub(crate) const ABOUT: &str = "\
+Looks whether this host and its server can run agents
+
+Ends with 0 when the server can run agents here, and with 1 when something is missing that none can run without \
+(FAIL). Where something is only weaker (weak), it says what is lost. Each such line has the command that mends it.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Also checks the settings of this systemd unit: a name, or a file of one. Without it, the unit of the running
+    /// server
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// --unit is one of this user's own service manager
+    #[arg(long, requires = "unit")]
+    user: bool,
+}
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,7 +46,9 @@ pub(crate) struct Check {
     required: bool,
     /// What was found.
     detail: String,
-    /// What to do if it is not well.
+    /// What does not work, or is weaker, while it is not well; empty when it is.
+    lost: String,
+    /// The command that mends it, or what to do; empty when it is well.
     remedy: String,
 }
 
@@ -36,33 +59,52 @@ impl Check {
             ok: true,
             required: true,
             detail: detail.into(),
+            lost: String::new(),
             remedy: String::new(),
         }
     }
 
-    fn bad(
-        name: impl Into<String>,
-        required: bool,
-        detail: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    /// Something without which no agent runs.
+    fn failed(name: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
-            name: name.into(),
             ok: false,
-            required,
-            detail: detail.into(),
+            ..Self::good(name, detail)
+        }
+    }
+
+    /// Something without which less works.
+    fn weak(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            required: false,
+            ..Self::failed(name, detail)
+        }
+    }
+
+    fn lost(self, lost: impl Into<String>) -> Self {
+        Self {
+            lost: lost.into(),
+            ..self
+        }
+    }
+
+    fn mend(self, remedy: impl Into<String>) -> Self {
+        Self {
             remedy: remedy.into(),
+            ..self
         }
     }
 }
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(global: &Global, args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let out = Out::new(global.json);
     let mut checks = vec![configuration(global)];
+    checks.extend(kernel::checks());
     checks.extend(host::runner(global).await);
-    checks.extend(host::recipes()?);
-    checks.extend(images(global).await);
-    checks.extend(server(global).await);
+    checks.extend(space::checks(global));
+    checks.extend(packages::checks().await?);
+    checks.extend(server::images(global).await);
+    checks.extend(server::checks(global).await);
+    checks.extend(unit::checks(global, args.unit.as_deref(), args.user).await);
     let well = checks.iter().all(|check| check.ok || !check.required);
     if out.is_json() {
         out.line(&json!({ "ok": well, "checks": checks }).to_string())?;
@@ -77,34 +119,32 @@ pub(crate) async fn run(global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 fn describe(checks: &[Check], well: bool) -> String {
-    let width = checks
-        .iter()
-        .map(|check| check.name.len())
-        .max()
-        .unwrap_or(0);
+    let width = checks.iter().map(|check| check.name.len()).max();
+    let width = width.unwrap_or(0);
     let mut text = String::new();
-    for Check {
-        name,
-        ok,
-        required,
-        detail,
-        remedy,
-    } in checks
-    {
-        let mark = match (ok, required) {
+    for check in checks {
+        let mark = match (check.ok, check.required) {
             (true, _) => "ok  ",
             (false, true) => "FAIL",
             (false, false) => "weak",
         };
-        text.push_str(&format!("{mark}  {name:width$}  {detail}\n"));
-        if !remedy.is_empty() {
-            text.push_str(&format!("      {:width$}  -> {remedy}\n", ""));
+        text.push_str(&format!(
+            "{mark}  {:width$}  {}\n",
+            check.name, check.detail
+        ));
+        for (title, told) in [("lost", &check.lost), ("do", &check.remedy)] {
+            if !told.is_empty() {
+                text.push_str(&format!("      {:width$}  {title}: {told}\n", ""));
+            }
         }
     }
-    text.push_str(if well {
-        "\nThis host can run agents.\n"
-    } else {
-        "\nThis host cannot run agents yet.\n"
+    let weak = checks.iter().filter(|check| !check.ok && !check.required);
+    text.push_str(&match (well, weak.count()) {
+        (true, 0) => "\nThis host can run agents.\n".to_owned(),
+        (true, weak) => {
+            format!("\nThis host can run agents. Weaker or missing, see above: {weak}.\n")
+        }
+        (false, _) => "\nThis host cannot run agents yet: see FAIL above.\n".to_owned(),
     });
     text
 }
@@ -112,95 +152,8 @@ fn describe(checks: &[Check], well: bool) -> String {
 fn configuration(global: &Global) -> Check {
     match config(global) {
         Ok(_) => Check::good("configuration", "it can be read"),
-        Err(error) => Check::bad(
-            "configuration",
-            true,
-            format!("{error:#}"),
-            "correct it; see `astraboxd --check-config`",
-        ),
-    }
-}
-
-async fn images(global: &Global) -> Vec<Check> {
-    match image::state(global).await {
-        Ok(states) => states
-            .into_iter()
-            .map(|(kind, name, built)| {
-                let title = format!("image.{kind}");
-                if built {
-                    return Check::good(title, format!("{name} is built"));
-                }
-                let remedy = format!("build it: astrabox image build {kind}");
-                Check::bad(title, false, format!("{name} is not built"), remedy)
-            })
-            .collect(),
-        Err(error) => vec![Check::bad(
-            "image",
-            true,
-            format!("{error:#}"),
-            "set images.cache_dir",
-        )],
-    }
-}
-
-async fn server(global: &Global) -> Vec<Check> {
-    let place = match endpoint(global) {
-        Ok(endpoint) => endpoint.describe(),
-        Err(error) => {
-            return vec![Check::bad(
-                "server",
-                false,
-                format!("{error:#}"),
-                "say which server to ask",
-            )];
-        }
-    };
-    let client = match connect(global).await {
-        Ok(client) => client,
-        Err(error) => {
-            return vec![Check::bad(
-                "server",
-                false,
-                format!("{error:#}"),
-                "start one: astraboxd",
-            )];
-        }
-    };
-    match serving(&client).await {
-        Ok(true) => vec![
-            Check::good("server", format!("{place} serves")),
-            caller(&client).await,
-        ],
-        Ok(false) => vec![Check::bad(
-            "server",
-            false,
-            format!("{place} is shutting down"),
-            "start it again",
-        )],
-        Err(error) => vec![Check::bad(
-            "server",
-            false,
-            format!("{error:#}"),
-            "look at its log",
-        )],
-    }
-}
-
-async fn serving(client: &Client) -> anyhow::Result<bool> {
-    Ok(client.is_serving().await?)
-}
-
-async fn caller(client: &Client) -> Check {
-    match client.list_engines(v1::ListEnginesRequest {}).await {
-        Ok(answer) => Check::good(
-            "caller",
-            format!("the server knows you; engines: {}", answer.engines.len()),
-        ),
-        Err(error) => Check::bad(
-            "caller",
-            false,
-            error.to_string(),
-            "add your user to identity.local.allowed_uids, or show a token",
-        ),
+        Err(error) => Check::failed("configuration", format!("{error:#}"))
+            .lost("the server does not start")
+            .mend("correct it; astraboxd --check-config tells when it is fine"),
     }
 }

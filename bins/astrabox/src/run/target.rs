@@ -75,10 +75,10 @@ async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<String> 
     };
     let given = Fields::of_network(new.network.clone()).given();
     let name = environment_name(&engine, &given.spec);
-    let request = v1::GetEnvironmentRequest {
+    let named = v1::GetEnvironmentRequest {
         environment: name.clone(),
     };
-    match client.get_environment(request).await {
+    match client.get_environment(named.clone()).await {
         Ok(found) => return Ok(found.environment.unwrap_or_default().id),
         Err(error) if error.code == Code::NotFound => {}
         Err(error) => return Err(error.into()),
@@ -93,12 +93,15 @@ async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<String> 
         spec: Some(spec),
         ..Default::default()
     };
-    Ok(client
-        .create_environment(request)
-        .await?
-        .environment
-        .unwrap_or_default()
-        .id)
+    match client.create_environment(request).await {
+        Ok(made) => Ok(made.environment.unwrap_or_default().id),
+        // Another run with the same options was quicker.
+        Err(error) if error.code == Code::AlreadyExists => {
+            let found = client.get_environment(named).await?;
+            Ok(found.environment.unwrap_or_default().id)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The same options give the same name: `run-codex`, with a digest where something is not the default.

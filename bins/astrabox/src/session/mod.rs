@@ -16,7 +16,9 @@ use crate::out::{Column, Out};
 use crate::pairs;
 
 pub(crate) use files::read_stdin;
-pub(crate) use render::question as question_text;
+pub(crate) use render::{
+    answer as answer_text, content_text, question as question_text, usage_text,
+};
 pub(crate) use respond::{approval, choices, refusal};
 
 #[derive(Debug, clap::Subcommand)]
@@ -57,25 +59,8 @@ pub(crate) enum Command {
         /// Its id
         session: String,
     },
-    /// The journal from an event on, then what happens, until it is deleted
-    Watch {
-        /// Its id
-        session: String,
-        /// Events after this one
-        #[arg(
-            long,
-            value_name = "SEQ",
-            default_value_t = 0,
-            hide_default_value = true
-        )]
-        after: u64,
-        /// Also pieces of messages that are not complete
-        #[arg(long)]
-        deltas: bool,
-        /// Ends when everything up to now was shown and no turn runs
-        #[arg(long)]
-        until_idle: bool,
-    },
+    /// Shows what happened and then what happens, as `astrabox run` does, until it is deleted or Ctrl-C
+    Watch(follow::WatchArgs),
     /// The journal up to now
     Events {
         /// Its id
@@ -226,14 +211,7 @@ pub(crate) async fn run(global: &Global, command: Command) -> anyhow::Result<Exi
                     .session,
             )?;
         }
-        Command::Watch {
-            session,
-            after,
-            deltas,
-            until_idle,
-        } => {
-            return follow::watch(&client, &out, session, after, deltas, until_idle).await;
-        }
+        Command::Watch(args) => return follow::watch(&client, &out, args).await,
         Command::Events { session, after } => events(&client, &out, &session, after).await?,
         Command::Send {
             session,

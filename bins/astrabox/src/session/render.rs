@@ -71,7 +71,12 @@ fn describe(payload: &Payload) -> (&'static str, String) {
         }
         Payload::InteractionResolved(resolved) => (
             "interaction.resolved",
-            format!("{} by {}", resolved.interaction_id, resolved.actor),
+            format!(
+                "{} by {}: {}",
+                resolved.interaction_id,
+                resolved.actor,
+                resolved.answer.as_ref().map(answer).unwrap_or_default()
+            ),
         ),
         Payload::InteractionExpired(expired) => (
             "interaction.expired",
@@ -117,6 +122,30 @@ pub(crate) fn question(asked: &v1::Interaction) -> String {
     }
 }
 
+/// An answer, in one line.
+pub(crate) fn answer(answer: &v1::InteractionAnswer) -> String {
+    use v1::interaction_answer::Answer;
+    let with = |told: String, comment: &str| match comment {
+        "" => told,
+        comment => format!("{told} ({comment})"),
+    };
+    match &answer.answer {
+        Some(Answer::Choose(choose)) if !choose.input.is_empty() => with(
+            format!("{} with {}", choose.choice_id, choose.input),
+            &choose.comment,
+        ),
+        Some(Answer::Choose(choose)) => with(choose.choice_id.clone(), &choose.comment),
+        Some(Answer::Reply(reply)) => {
+            let mut answers: Vec<_> = reply.answers.iter().collect();
+            answers.sort_by_key(|(question, _)| question.as_str());
+            let values = answers.iter().map(|(_, given)| given.values.join(", "));
+            values.collect::<Vec<_>>().join(" / ")
+        }
+        Some(Answer::Decline(decline)) => with("declined".to_owned(), &decline.comment),
+        None => String::new(),
+    }
+}
+
 fn status_text(status: &v1::SessionStatus) -> String {
     let state = enum_name(status.state().as_str_name()).unwrap_or_default();
     if status.reason.is_empty() {
@@ -134,7 +163,8 @@ fn turn_text(turn: &v1::TurnEnded) -> String {
     }
 }
 
-fn content_text(parts: &[v1::ContentPart]) -> String {
+/// What an input says.
+pub(crate) fn content_text(parts: &[v1::ContentPart]) -> String {
     let part = |part: &v1::ContentPart| match &part.part {
         Some(v1::content_part::Part::Text(text)) => text.clone(),
         Some(v1::content_part::Part::Image(image)) => format!("[{}]", image.media_type),
@@ -152,7 +182,8 @@ fn file_change(kind: v1::FileChangeKind) -> &'static str {
     }
 }
 
-fn usage_text(usage: &v1::Usage) -> String {
+/// Figures of use, in one line.
+pub(crate) fn usage_text(usage: &v1::Usage) -> String {
     let figures = [
         ("in", usage.input_tokens),
         ("cached", usage.cached_input_tokens),

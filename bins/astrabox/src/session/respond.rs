@@ -23,6 +23,15 @@ pub(crate) struct RespondArgs {
     /// A word to the engine, where it takes one
     #[arg(long, default_value = "", hide_default_value = true)]
     comment: String,
+    /// With --approve or --choose: makes the call with this input instead, where the engine takes it
+    #[arg(
+        long,
+        value_name = "JSON",
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with_all = ["decline", "answers"],
+    )]
+    input: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,9 +57,13 @@ pub(super) async fn run(client: &Client, out: &Out, args: RespondArgs) -> anyhow
         interaction,
         answer,
         comment,
+        input,
     } = args;
     let asked = find(client, &session, interaction.as_deref()).await?;
-    let answer = read_answer(answer, comment, &asked)?;
+    let mut answer = read_answer(answer, comment, &asked)?;
+    if let Some(Answer::Choose(choose)) = &mut answer.answer {
+        choose.input = input;
+    }
     let request = v1::RespondInteractionRequest {
         session_id: session,
         interaction_id: asked.id.clone(),

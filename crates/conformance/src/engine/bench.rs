@@ -98,6 +98,7 @@ impl EngineBench {
                 permission_mode: None,
                 mcp_servers: Vec::new(),
                 skills: Vec::new(),
+                approval_rules: Vec::new(),
                 metadata: BTreeMap::new(),
             },
             permission_mode: None,

@@ -96,6 +96,7 @@ fn first_choice(question: &InteractionDraft) -> InteractionAnswer {
                     .first()
                     .map_or_else(String::new, |one| one.id.clone()),
                 comment: None,
+                input: None,
             }
         }
         Presentation::Question { questions } => InteractionAnswer::Reply {

@@ -1,5 +1,9 @@
 //! What an engine's author gives to the suite: a stand-in for the native program.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
 use astrabox_sandbox::BoxPath;
 use bytes::Bytes;
 
@@ -20,6 +24,36 @@ pub trait EngineFixture: Send + Sync + 'static {
     /// The files that a resume of the conversation `native_key` needs in the box.
     fn native_state(&self, _native_key: &str) -> Vec<(BoxPath, Bytes)> {
         Vec::new()
+    }
+}
+
+/// The stand-ins for linked engines, by the engines' kinds.
+#[derive(Clone, Default)]
+pub struct EngineFixtures(BTreeMap<String, Arc<dyn EngineFixture>>);
+
+impl EngineFixtures {
+    /// The same and one more; of two for one kind, the later.
+    #[must_use]
+    pub fn with(mut self, kind: &str, fixture: impl EngineFixture) -> Self {
+        self.0.insert(kind.to_owned(), Arc::new(fixture));
+        self
+    }
+
+    /// The one for this kind.
+    #[must_use]
+    pub fn get(&self, kind: &str) -> Option<Arc<dyn EngineFixture>> {
+        self.0.get(kind).cloned()
+    }
+
+    /// The kinds that there are stand-ins for.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for EngineFixtures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.kinds()).finish()
     }
 }
 

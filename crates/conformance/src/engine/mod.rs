@@ -21,7 +21,7 @@ use astrabox_engine::EngineAdapter;
 use astrabox_registry::Registration as _;
 
 pub use bench::EngineBench;
-pub use fixture::{Deed, EngineFixture, Quirk};
+pub use fixture::{Deed, EngineFixture, EngineFixtures, Quirk};
 
 use crate::{Clock, Filter, Report, Suite};
 
@@ -47,9 +47,11 @@ pub fn suite(
     Suite::new(name, bench, cases, Clock::Paused, CASE)
 }
 
-/// Runs the suite over one registration: that of its adapter, and that it is registered under the adapter's kind.
+/// Runs the suite over one registration: that of its adapter, with a fixture where there is one, and that it is
+/// registered under the adapter's kind.
 pub async fn run_registered(
     registration: &astrabox_engine::Registration,
+    fixture: Option<Arc<dyn EngineFixture>>,
     filter: &Filter,
 ) -> Report {
     let adapter = registration.adapter();
@@ -62,7 +64,7 @@ pub async fn run_registered(
         let name = format!("engine {}", registration.name());
         return Report::broken(name, "an_engine_is_registered_under_its_kind", text);
     }
-    suite(adapter, None).run(filter).await
+    suite(adapter, fixture).run(filter).await
 }
 
 /// Runs the suite over one adapter and panics with the report when it found a fault; for plain tests.

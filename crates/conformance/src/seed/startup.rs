@@ -93,6 +93,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             permission_mode: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
+            approval_rules: Vec::new(),
             metadata: BTreeMap::new(),
         },
         environment: EnvironmentSpec {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use astrabox_types::{
-    AgentId, ContentPart, Interaction, InteractionState, JournalEvent, McpServer, Networking, PermissionLevel,
-    ResourceLimits, SandboxId, Session, Skill, TurnId,
+    AgentId, ApprovalRule, ContentPart, Interaction, InteractionState, JournalEvent, McpServer,
+    Networking, PermissionLevel, ResourceLimits, SandboxId, Session, Skill, TurnId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -77,6 +77,8 @@ pub struct AgentDraft {
     /// See `AgentSpec`.
     pub skills: Vec<Skill>,
     /// See `AgentSpec`.
+    pub approval_rules: Vec<ApprovalRule>,
+    /// See `AgentSpec`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -103,6 +105,8 @@ pub struct AgentUpdate {
     pub mcp_servers: Option<Vec<McpServer>>,
     /// See `AgentDraft`.
     pub skills: Option<Vec<Skill>>,
+    /// See `AgentDraft`.
+    pub approval_rules: Option<Vec<ApprovalRule>>,
     /// See `AgentDraft`.
     pub metadata: Option<BTreeMap<String, String>>,
 }

@@ -7,8 +7,8 @@ use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
 use astrabox_types::{
-    ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer,
-    McpTransport, Networking, PermissionLevel, ResourceLimits, Skill,
+    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES,
+    MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel, ResourceLimits, Skill,
 };
 
 use crate::{Error, PageRequest, Result};
@@ -22,6 +22,8 @@ const MAX_MCP_TEXT: usize = 4096;
 const MAX_MCP_PARTS: usize = 64;
 const MAX_URL: usize = 2048;
 const MAX_SKILLS: usize = 64;
+/// The most approval rules of an agent.
+const MAX_RULES: usize = 64;
 const MIB: u64 = 1 << 20;
 
 /// The size of a page.
@@ -175,7 +177,10 @@ pub(crate) fn mcp_servers(servers: &[McpServer]) -> Result<()> {
                         return Err(Error::field(FIELD, "has no NUL"));
                     }
                 }
-                if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains('=')) {
+                if let Some(name) = env
+                    .keys()
+                    .find(|name| name.is_empty() || name.contains('='))
+                {
                     let text = format!("has `{name}`, which is not the name of a variable");
                     return Err(Error::field(FIELD, text));
                 }
@@ -228,6 +233,21 @@ pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Resul
     Ok(())
 }
 
+/// The approval rules of an agent.
+pub(crate) fn approval_rules(rules: &[ApprovalRule]) -> Result<()> {
+    const FIELD: &str = "spec.approval_rules";
+    if rules.len() > MAX_RULES {
+        return Err(Error::field(
+            FIELD,
+            format!("has at most {MAX_RULES} rules"),
+        ));
+    }
+    for rule in rules {
+        length(FIELD, &rule.tool, 1, 256)?;
+    }
+    Ok(())
+}
+
 /// The skills of an agent.
 pub(crate) fn skills(skills: &[Skill]) -> Result<()> {
     const FIELD: &str = "spec.skills";
@@ -249,7 +269,8 @@ pub(crate) fn skills(skills: &[Skill]) -> Result<()> {
         }
         for (path, content) in &skill.files {
             if path.len() > 512 || BoxPath::new(format!("/{path}")).is_err() {
-                let text = format!("has `{path}`, which is not a relative path without `.` and `..`");
+                let text =
+                    format!("has `{path}`, which is not a relative path without `.` and `..`");
                 return Err(Error::field(FIELD, text));
             }
             bytes += path.len() + content.len();

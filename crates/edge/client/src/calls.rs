@@ -222,7 +222,9 @@ pub fn text_part(text: impl Into<String>) -> v1::ContentPart {
     }
 }
 
-fn new_key() -> String {
+/// A fresh idempotency key, for a caller that repeats a call by itself: the same key with the same request is one deed.
+#[must_use]
+pub fn new_key() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 

@@ -23,9 +23,9 @@ mod watch;
 
 /// The messages of the API.
 pub use astrabox_proto::v1;
-pub use calls::{FileReader, text_part};
+pub use calls::{FileReader, new_key, text_part};
 pub use connect::{Client, Endpoint};
 pub use error::{ClientError, Code, UNREACHABLE};
 #[cfg(feature = "json")]
 pub use json::{Json, Message};
-pub use watch::{Watch, WatchItem, WatchOptions};
+pub use watch::{Link, Watch, WatchItem, WatchOptions};

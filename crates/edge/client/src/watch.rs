@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tokio::sync::watch as signal;
 use tokio::time::Instant;
 use tonic::Streaming;
 
@@ -48,6 +49,15 @@ pub enum WatchItem {
     },
 }
 
+/// Whether a watch has its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// It has.
+    Up,
+    /// The server is away; the watch tries again until [`WatchOptions::reconnect_for`] is over.
+    Down,
+}
+
 /// A watch on one session.
 pub struct Watch {
     client: Client,
@@ -60,6 +70,7 @@ pub struct Watch {
     /// Since when the server is away.
     away_since: Option<Instant>,
     pause: Duration,
+    link: signal::Sender<Link>,
 }
 
 impl Client {
@@ -82,6 +93,7 @@ impl Client {
             ready: VecDeque::new(),
             away_since: None,
             pause: FIRST_PAUSE,
+            link: signal::Sender::new(Link::Up),
         };
         watch.stream = Some(watch.begin().await?);
         Ok(watch)
@@ -115,6 +127,12 @@ impl Watch {
         self.seen.seq
     }
 
+    /// Tells whether the server is there while [`Watch::next`] waits, so that a program can say so.
+    #[must_use]
+    pub fn link(&self) -> signal::Receiver<Link> {
+        self.link.subscribe()
+    }
+
     async fn begin(&self) -> Result<Streaming<v1::WatchSessionResponse>, ClientError> {
         let request = v1::WatchSessionRequest {
             session_id: self.session_id.clone(),
@@ -132,6 +150,7 @@ impl Watch {
             Some(stream) => stream,
             None => {
                 let stream = self.begin().await?;
+                self.tell(Link::Up);
                 self.stream.insert(stream)
             }
         };
@@ -170,8 +189,14 @@ impl Watch {
         if !lost || since.elapsed() + self.pause > self.options.reconnect_for {
             return Err(error);
         }
+        self.tell(Link::Down);
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
+    }
+
+    fn tell(&self, link: Link) {
+        self.link
+            .send_if_modified(|told| std::mem::replace(told, link) != link);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astrabox_client::v1::watch_session_response::Item;
-use astrabox_client::{Client, Code, Endpoint, WatchItem, WatchOptions, v1};
+use astrabox_client::{Client, Code, Endpoint, Link, WatchItem, WatchOptions, v1};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use http::{HeaderMap, Request, Response};
@@ -269,4 +269,28 @@ async fn without_patience_a_broken_connection_is_told() {
     assert_eq!(told, ["event 8"]);
     assert!(error.expect("it is told").is_unreachable());
     assert_eq!(server.asked(), [7]);
+}
+
+#[tokio::test]
+async fn a_watch_tells_while_it_waits_whether_its_server_is_there() {
+    let server = Server::start(vec![
+        (vec![event(1, "a")], End::Break),
+        (vec![event(2, "b")], End::Status(Code::Ok, "")),
+    ]);
+    let client = server.client().await;
+    let watch = client.watch("sesn_1", WatchOptions::default()).await;
+    let mut watch = watch.expect("it begins");
+    let mut link = watch.link();
+    let mut told = vec![*link.borrow_and_update()];
+    let followed = tokio::time::timeout(Duration::from_secs(30), async {
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = link.changed() => told.push(*link.borrow_and_update()),
+                item = watch.next() => if item.expect("it goes on").is_none() { return },
+            }
+        }
+    });
+    followed.await.expect("it ends");
+    assert_eq!(told, [Link::Up, Link::Down, Link::Up]);
 }

@@ -7,7 +7,7 @@ use astrabox_types::{
     Presentation, TurnFailure, TurnOutcome, Usage,
 };
 
-/// What one native line, command or exit led to.
+/// What one native line, command or exit led to. One with nothing in it tells that the program is not silent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     /// In order.

@@ -265,7 +265,7 @@ const SCENARIOS: &[Scenario] = &[
         "background_child",
         "a sub-agent that outlives the turn, an input meanwhile, and the program's own reply",
         &[
-            Prompt("SPAWN: SAY: begun\\nHOLD: child\\nSAY: from the child"),
+            Prompt("SPAWN: SAY: begun\\nHOLD: child\\nSAY: from the child\nSAY: it begins"),
             Act::Result,
             Held("child"),
             Prompt("SAY: meanwhile"),
@@ -278,7 +278,7 @@ const SCENARIOS: &[Scenario] = &[
         "background_child_stopped",
         "a sub-agent in the background that is stopped",
         &[
-            Prompt("SPAWN: SAY: begun\\nHOLD: child\\nSAY: never"),
+            Prompt("SPAWN: SAY: begun\\nHOLD: child\\nSAY: never\nSAY: it begins"),
             Act::Result,
             Held("child"),
             StopTask,
@@ -291,7 +291,7 @@ const SCENARIOS: &[Scenario] = &[
         &[
             Mode("bypassPermissions"),
             Prompt(
-                r#"TOOL: Bash {"command": "sleep 1; echo done", "run_in_background": true, "description": "waits"}"#,
+                "TOOL: Bash {\"command\": \"sleep 1; echo done\", \"run_in_background\": true, \"description\": \"waits\"}\nSAY: it begins",
             ),
             Act::Result,
             Told("task-notification"),

@@ -172,9 +172,14 @@ impl Bare {
 
     /// Ends the program.
     pub async fn end(self) -> Result<()> {
-        let Talk { mut child, stdin, .. } = self.talk;
+        let Talk {
+            mut child, stdin, ..
+        } = self.talk;
         drop(stdin);
-        if tokio::time::timeout(Duration::from_secs(2), child.wait()).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(2), child.wait())
+            .await
+            .is_err()
+        {
             child.kill().await?;
         }
         Ok(())

@@ -56,14 +56,18 @@ pub async fn create(effort: Effort) -> Result<Found> {
     found.rows.push(ours);
     found.rows.push(Row::times("of that: create", &made));
     found.rows.push(Row::times("destroy", &destroyed));
-    found.rows.push(Row::times("the host's first sandbox", &[cold.first_byte]));
+    found
+        .rows
+        .push(Row::times("the host's first sandbox", &[cold.first_byte]));
     match Docker::find(&image.join(PROGRAM)).await {
         Ok(docker) => {
             let times = docker.create_and_start(effort.times(24)).await;
             docker.leave().await?;
             let times = times?;
             let ratio = median(&times) / median(&whole);
-            found.rows.push(Row::times("docker create and start", &times));
+            found
+                .rows
+                .push(Row::times("docker create and start", &times));
             found.rows.push(
                 Row::value("docker's time over ours, p50", Unit::Times, ratio)
                     .at_least(Statistic::Value, 20.0),
@@ -165,7 +169,9 @@ impl Host {
         }
         let runner = runner()?;
         let linked = Registry::<Registration>::linked()?;
-        let local = linked.get("local").context("the local provider is linked")?;
+        let local = linked
+            .get("local")
+            .context("the local provider is linked")?;
         let config = serde_json::json!({ "runner": runner });
         let provider = local.build(config, context).await?;
         Ok(Self {
@@ -215,7 +221,9 @@ impl Host {
             };
             anyhow::Ok(first)
         };
-        tokio::time::timeout(PATIENCE, way).await.context("no byte in time")?
+        tokio::time::timeout(PATIENCE, way)
+            .await
+            .context("no byte in time")?
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<()> {
@@ -228,7 +236,11 @@ impl Host {
 pub fn runner() -> Result<PathBuf> {
     let runner = std::env::var_os("ASTRABOX_RUNNER").map(PathBuf::from);
     let runner = runner.context("ASTRABOX_RUNNER is not set: run this with `cargo xtask bench`")?;
-    ensure!(runner.is_file(), "there is no runner at {}", runner.display());
+    ensure!(
+        runner.is_file(),
+        "there is no runner at {}",
+        runner.display()
+    );
     Ok(runner)
 }
 

@@ -64,7 +64,9 @@ impl Docker {
         // The first one is not counted, as our own is not.
         for n in 0..=times {
             let start = Instant::now();
-            let made = self.call("POST", "/containers/create", "application/json", &body).await?;
+            let made = self
+                .call("POST", "/containers/create", "application/json", &body)
+                .await?;
             let made: Value = serde_json::from_slice(&made)?;
             let id = made["Id"].as_str().context("the container's id")?;
             let path = format!("/containers/{id}/start");
@@ -102,7 +104,9 @@ impl Docker {
             stream.read_to_end(&mut answer).await?;
             anyhow::Ok(answer)
         };
-        let answer = tokio::time::timeout(PATIENCE, exchange).await.context("docker is silent")??;
+        let answer = tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .context("docker is silent")??;
         let (status, body) = split(&answer).context("docker's answer is no HTTP")?;
         ensure!(
             (200..300).contains(&status),
@@ -129,7 +133,10 @@ mod tests {
     fn an_answer_has_a_status_and_a_body() {
         let answer = b"HTTP/1.0 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}";
         assert_eq!(split(answer), Some((201, &b"{\"Id\":\"x\"}"[..])));
-        assert_eq!(split(b"HTTP/1.0 204 No Content\r\n\r\n"), Some((204, &b""[..])));
+        assert_eq!(
+            split(b"HTTP/1.0 204 No Content\r\n\r\n"),
+            Some((204, &b""[..]))
+        );
         assert_eq!(split(b"nothing"), None);
     }
 }

@@ -30,7 +30,9 @@ async fn subjects(effort: &Effort, found: &mut Found) -> Result<Vec<Subject>> {
             continue;
         }
         let Some(engine) = linked.get(kind) else {
-            found.notes.push(format!("{kind} is not measured: it is not linked"));
+            found
+                .notes
+                .push(format!("{kind} is not measured: it is not linked"));
             continue;
         };
         let name = image_name(kind, &engine.adapter().image_recipe());
@@ -72,7 +74,14 @@ pub async fn ready(effort: Effort) -> Result<Found> {
         }
         served.clear().await?;
         model.shutdown().await;
-        push_difference(&mut found, kind, ["CreateSession to READY", "bare handshake"], &ours, &theirs, 30.0);
+        push_difference(
+            &mut found,
+            kind,
+            ["CreateSession to READY", "bare handshake"],
+            &ours,
+            &theirs,
+            30.0,
+        );
     }
     Ok(found)
 }
@@ -94,7 +103,14 @@ pub async fn first_token(effort: Effort) -> Result<Found> {
             }
         }
         pair.end().await?;
-        push_difference(&mut found, kind, ["prompt to first piece", "bare"], &ours, &theirs, 5.0);
+        push_difference(
+            &mut found,
+            kind,
+            ["prompt to first piece", "bare"],
+            &ours,
+            &theirs,
+            5.0,
+        );
     }
     found.notes.push("from the call of SendInput to the client's watch; bare: from the line written to the line read".to_owned());
     Ok(found)
@@ -107,7 +123,12 @@ pub async fn answer(effort: Effort) -> Result<Found> {
         let kind = subject.dialect.kind();
         let mut pair = Pair::start(&subject).await?;
         let paces = [
-            ("a piece every 10 ms", "DELTAS: 100\nSLOW: 10", 8, Some(1.05)),
+            (
+                "a piece every 10 ms",
+                "DELTAS: 100\nSLOW: 10",
+                8,
+                Some(1.05),
+            ),
             ("all at once", "DELTAS: 100", 16, None),
         ];
         for (pace, prompt, times, goal) in paces {
@@ -120,8 +141,12 @@ pub async fn answer(effort: Effort) -> Result<Found> {
                     ours.push(own);
                 }
             }
-            found.rows.push(Row::times(format!("{kind}: {pace}"), &ours));
-            found.rows.push(Row::times(format!("{kind}: {pace}, bare"), &theirs));
+            found
+                .rows
+                .push(Row::times(format!("{kind}: {pace}"), &ours));
+            found
+                .rows
+                .push(Row::times(format!("{kind}: {pace}, bare"), &theirs));
             let ratio = median(&ours) / median(&theirs);
             let mut row = Row::value(format!("{kind}: {pace}, ratio"), Unit::Times, ratio);
             if let Some(goal) = goal {
@@ -131,7 +156,10 @@ pub async fn answer(effort: Effort) -> Result<Found> {
         }
         pair.end().await?;
     }
-    found.notes.push("from the prompt to the end of the turn; 100 pieces a second are as fast as a fast model".to_owned());
+    found.notes.push(
+        "from the prompt to the end of the turn; 100 pieces a second are as fast as a fast model"
+            .to_owned(),
+    );
     Ok(found)
 }
 
@@ -177,10 +205,18 @@ fn push_difference(
     goal: f64,
 ) {
     let difference = median(ours) - median(theirs);
-    found.rows.push(Row::times(format!("{kind}: {}", names[0]), ours));
-    found.rows.push(Row::times(format!("{kind}: {}", names[1]), theirs));
+    found
+        .rows
+        .push(Row::times(format!("{kind}: {}", names[0]), ours));
+    found
+        .rows
+        .push(Row::times(format!("{kind}: {}", names[1]), theirs));
     found.rows.push(
-        Row::value(format!("{kind}: p50 over p50"), Unit::Milliseconds, difference)
-            .at_most(Statistic::Value, goal),
+        Row::value(
+            format!("{kind}: p50 over p50"),
+            Unit::Milliseconds,
+            difference,
+        )
+        .at_most(Statistic::Value, goal),
     );
 }

@@ -22,14 +22,21 @@ pub async fn latency(effort: Effort) -> Result<Found> {
     let pieces = effort.times(200);
     let alone = sessions.split_off(MANY - 1);
     let (times, alone) = told(alone, pieces, 10_000).await?;
-    found.rows.push(row("1 session, 100 lines a second", &times));
+    found
+        .rows
+        .push(row("1 session, 100 lines a second", &times));
     sessions.extend(alone);
     let (times, sessions) = told(sessions, pieces, 50_000).await?;
-    found.rows.push(row("50 sessions, 20 lines a second each", &times));
+    found
+        .rows
+        .push(row("50 sessions, 20 lines a second each", &times));
     drop(sessions);
     served.clear().await?;
     found.notes.push(FAKE_NOTE.to_owned());
-    found.notes.push("each line tells when it was written, by the host's clock; nothing in between is asked".to_owned());
+    found.notes.push(
+        "each line tells when it was written, by the host's clock; nothing in between is asked"
+            .to_owned(),
+    );
     Ok(found)
 }
 
@@ -60,7 +67,11 @@ async fn told(
                     ages.extend(told.filter_map(|word| age(word, now)));
                 })
                 .await?;
-            ensure!(ages.len() == pieces, "{} of {pieces} pieces came", ages.len());
+            ensure!(
+                ages.len() == pieces,
+                "{} of {pieces} pieces came",
+                ages.len()
+            );
             Ok((ages, session))
         });
     }
@@ -74,7 +85,9 @@ async fn told(
 }
 
 fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 fn age(word: &str, now: Duration) -> Option<Duration> {
@@ -101,7 +114,10 @@ pub async fn rate(effort: Effort) -> Result<Found> {
             .await?;
         let start = start.context("pieces")?;
         best = best.max(count as f64 / start.elapsed().as_secs_f64());
-        ensure!(text == expected(count), "the pieces add up to something else");
+        ensure!(
+            text == expected(count),
+            "the pieces add up to something else"
+        );
         ensure!(messages > 1, "the pieces came in one");
     }
     drop(session);
@@ -164,11 +180,17 @@ pub async fn slow_reader(_: Effort) -> Result<Found> {
     Ok(Found {
         rows: vec![
             lost.at_most(Statistic::Value, 0.0),
-            Row::value("times cut, and gone on from the cursor", Unit::Count, f64::from(cuts)),
+            Row::value(
+                "times cut, and gone on from the cursor",
+                Unit::Count,
+                f64::from(cuts),
+            ),
         ],
         notes: vec![
             FAKE_NOTE.to_owned(),
-            format!("a piece every {PAUSE_US} us; the client stops at the first one, so almost all are said meanwhile"),
+            format!(
+                "a piece every {PAUSE_US} us; the client stops at the first one, so almost all are said meanwhile"
+            ),
         ],
     })
 }

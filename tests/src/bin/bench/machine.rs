@@ -25,10 +25,13 @@ impl Machine {
             line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned())
         };
         let memory = field(&text("/proc/meminfo"), "MemTotal");
-        let memory = memory.as_deref().and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
+        let memory = memory
+            .as_deref()
+            .and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
         Ok(Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cpu: field(&text("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
+            cpu: field(&text("/proc/cpuinfo"), "model name")
+                .unwrap_or_else(|| "unknown".to_owned()),
             memory_bytes: memory.context("the size of the memory")? * 1024,
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             filesystem: filesystem_of(&std::env::temp_dir(), &text("/proc/self/mountinfo")),

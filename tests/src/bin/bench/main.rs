@@ -101,7 +101,8 @@ fn bench(args: &Args) -> Result<()> {
     let path = args.out.join(format!("{}.json", report.file_stem()));
     std::fs::create_dir_all(&args.out).context("make the folder of results")?;
     for path in [Some(path), args.json.clone()].into_iter().flatten() {
-        std::fs::write(&path, report.json()).with_context(|| format!("write {}", path.display()))?;
+        std::fs::write(&path, report.json())
+            .with_context(|| format!("write {}", path.display()))?;
         println!("written: {}", path.display());
     }
     Ok(())
@@ -111,7 +112,10 @@ fn choose(only: &[String]) -> Result<Vec<&'static Figure>> {
     for name in only {
         if !FIGURES.iter().any(|figure| figure.name == name) {
             let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
-            bail!("there is no figure {name}; the figures are {}", names.join(", "));
+            bail!(
+                "there is no figure {name}; the figures are {}",
+                names.join(", ")
+            );
         }
     }
     let wanted = |figure: &&Figure| only.is_empty() || only.iter().any(|name| name == figure.name);

@@ -44,8 +44,12 @@ pub async fn resident(effort: Effort) -> Result<Found> {
     tokio::time::sleep(REST).await;
     let each = (memory(pid, "VmRSS")? - before) / more as f64;
     found.rows.push(
-        Row::value("server, each idle live session", Unit::Kilobytes, each / 1e3)
-            .at_most(Statistic::Value, 300.0),
+        Row::value(
+            "server, each idle live session",
+            Unit::Kilobytes,
+            each / 1e3,
+        )
+        .at_most(Statistic::Value, 300.0),
     );
     let runners = runners(served.server.folder())?;
     ensure!(runners.len() == sessions.len(), "{} runners", runners.len());
@@ -80,7 +84,9 @@ pub async fn long_line(_: Effort) -> Result<Found> {
     let (mut session, _) = served.session().await?;
     session.timed("DELTAS: 100").await?;
     let server = served.server.pid().context("the server runs")?;
-    let runner = *runners(served.server.folder())?.first().context("a runner")?;
+    let runner = *runners(served.server.folder())?
+        .first()
+        .context("a runner")?;
     let mut before = Vec::new();
     for pid in [server, runner] {
         forget_peak(pid)?;
@@ -90,12 +96,21 @@ pub async fn long_line(_: Effort) -> Result<Found> {
     session.turn(|_| {}).await?;
     let mut found = Found::default();
     let mut sum = 0.0;
-    for ((pid, name), before) in [(server, "server"), (runner, "runner")].into_iter().zip(before) {
+    for ((pid, name), before) in [(server, "server"), (runner, "runner")]
+        .into_iter()
+        .zip(before)
+    {
         let more = (memory(pid, "VmHWM")? - before) / LINE as f64;
         sum += more;
-        found.rows.push(Row::value(format!("{name}, peak over rest"), Unit::Times, more));
+        found.rows.push(Row::value(
+            format!("{name}, peak over rest"),
+            Unit::Times,
+            more,
+        ));
     }
-    found.rows.push(Row::value("both", Unit::Times, sum).at_most(Statistic::Value, 3.0));
+    found
+        .rows
+        .push(Row::value("both", Unit::Times, sum).at_most(Statistic::Value, 3.0));
     drop(session);
     served.clear().await?;
     found.notes.push(FAKE_NOTE.to_owned());
@@ -105,9 +120,13 @@ pub async fn long_line(_: Effort) -> Result<Found> {
 /// A size that the kernel tells of a process, bytes.
 fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kilobytes = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-    let kilobytes: f64 = kilobytes.with_context(|| format!("{name} of a process"))?.parse()?;
+    let kilobytes: f64 = kilobytes
+        .with_context(|| format!("{name} of a process"))?
+        .parse()?;
     Ok(kilobytes * 1024.0)
 }
 

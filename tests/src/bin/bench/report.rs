@@ -150,12 +150,21 @@ fn line(row: &Row) -> String {
     let found = match &row.sample {
         Sample::Value(value) => format!("{} {unit}", shown(*value)),
         Sample::Times(times) => {
-            let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| shown(percentile(times, percent)));
-            format!("p50 {p50}  p95 {p95}  p99 {p99} {unit}  (n={})", times.len())
+            let [p50, p95, p99] =
+                [50.0, 95.0, 99.0].map(|percent| shown(percentile(times, percent)));
+            format!(
+                "p50 {p50}  p95 {p95}  p99 {p99} {unit}  (n={})",
+                times.len()
+            )
         }
     };
     let goals: Vec<_> = row.goals.iter().map(|goal| verdict(row, goal)).collect();
-    format!("  {:<44} {:<50} {}", row.name, found.trim_end(), goals.join("; "))
+    format!(
+        "  {:<44} {:<50} {}",
+        row.name,
+        found.trim_end(),
+        goals.join("; ")
+    )
 }
 
 fn verdict(row: &Row, goal: &Goal) -> String {
@@ -194,7 +203,13 @@ mod tests {
             .at_most(Statistic::P50, 8.0)
             .at_most(Statistic::P99, 20.0);
         let text = line(&row);
-        for part in ["p50 9.00", "p99 12.0 ms", "(n=3)", "p50 <= 8 ms: MISSED", "p99 <= 20 ms: met"] {
+        for part in [
+            "p50 9.00",
+            "p99 12.0 ms",
+            "(n=3)",
+            "p50 <= 8 ms: MISSED",
+            "p99 <= 20 ms: met",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(row_json(&row)["goals"][0]["met"], false);

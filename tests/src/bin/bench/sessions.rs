@@ -141,7 +141,8 @@ impl Session {
     /// The next thing that the watch gives.
     pub async fn next(&mut self) -> Result<WatchItem> {
         let item = tokio::time::timeout(PATIENCE, self.watch.next()).await;
-        item.context("nothing came in time")??.context("the watch ended")
+        item.context("nothing came in time")??
+            .context("the watch ended")
     }
 
     /// Watches again, from the last event that was given.

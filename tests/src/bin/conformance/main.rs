@@ -11,9 +11,15 @@ use anyhow::{Context as _, Result};
 use astrabox_builtin as _;
 use astrabox_conformance::linked::{Linked, run_and_print};
 use astrabox_conformance::{Filter, Report};
+use astrabox_testkit::fault_engine::Protocol;
+use astrabox_tests::FaultFixture;
 
 fn main() -> Result<ExitCode> {
-    let settings = settings::read(|name| std::env::var(name).ok())?;
+    let mut settings = settings::read(|name| std::env::var(name).ok())?;
+    for protocol in [Protocol::Codex, Protocol::Claude] {
+        let fixture = FaultFixture(protocol);
+        settings.engines = settings.engines.with(protocol.kind(), fixture);
+    }
     let filter = std::env::args().nth(1);
     let (filter, more) = match filter {
         Some(text) => (Filter::matching(text), Vec::new()),

@@ -235,6 +235,7 @@ impl Manager {
         }
         validate::mcp_servers(&draft.mcp_servers)?;
         validate::skills(&draft.skills)?;
+        validate::approval_rules(&draft.approval_rules)?;
         Ok(AgentSpec {
             name: draft.name,
             description: draft.description,
@@ -245,6 +246,7 @@ impl Manager {
             permission_mode: draft.permission_mode,
             mcp_servers: draft.mcp_servers,
             skills: draft.skills,
+            approval_rules: draft.approval_rules,
             metadata: draft.metadata,
         })
     }
@@ -321,6 +323,7 @@ impl Manager {
             permission_mode: update.permission_mode.unwrap_or(old.permission_mode),
             mcp_servers: update.mcp_servers.unwrap_or(old.mcp_servers),
             skills: update.skills.unwrap_or(old.skills),
+            approval_rules: update.approval_rules.unwrap_or(old.approval_rules),
             metadata: update.metadata.unwrap_or(old.metadata),
         };
         let spec = self.checked_agent(ctx, draft).await?;

@@ -3,8 +3,9 @@
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputRow, InputState, InteractionChange, Key};
 use astrabox_types::{
-    Choice, ContentPart, ErrorReason, EventPayload, InputId, InteractionAnswer, InteractionId,
-    InteractionState, Json, Presentation, SandboxId, SessionState, TurnId,
+    ApprovalDecision, ApprovalRule, Choice, ContentPart, ErrorReason, EventPayload, InputId,
+    InteractionAnswer, InteractionId, InteractionState, Json, Presentation, SandboxId,
+    SessionState, TurnId,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -13,6 +14,9 @@ use super::draft::Draft;
 use super::owner::{Cause, Owner};
 use super::{Command, Reply};
 use crate::{Error, Result, validate};
+
+/// Who answered, when a rule of the agent did.
+const BY_RULE: &str = "approval-rule";
 
 /// What a command left of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,6 +296,24 @@ impl Owner {
         Ok(seq)
     }
 
+    /// Answers approvals for which the agent has a rule, in order, until one waits for a person. A rule is applied to
+    /// an open interaction whenever the engine is served, so a server that died in between applies it when it is back.
+    pub(super) async fn apply_rules(&mut self, runtime: &StartedRuntime) -> Result<()> {
+        while let Some(row) = self.active_interaction() {
+            let id = row.interaction.id;
+            let rules = &self.agent.spec.approval_rules;
+            let Some(answer) = answer_by_rule(rules, &row.interaction.presentation) else {
+                return Ok(());
+            };
+            if runtime.client.interactions().is_none() {
+                return Ok(());
+            }
+            let actor = BY_RULE.to_owned();
+            self.respond(None, actor, id, answer, Some(runtime)).await?;
+        }
+        Ok(())
+    }
+
     async fn set_mode(
         &mut self,
         key: Option<Key>,
@@ -369,6 +391,32 @@ fn check_input(presentation: &Presentation, choice: &Choice, input: &str) -> Res
     match Json::parse(input).map(|input| input.value()) {
         Ok(serde_json::Value::Object(_)) => Ok(()),
         _ => invalid("the input is not a JSON object"),
+    }
+}
+
+/// What the agent's rules answer; `None` when a person is to be asked.
+fn answer_by_rule(
+    rules: &[ApprovalRule],
+    presentation: &Presentation,
+) -> Option<InteractionAnswer> {
+    let Presentation::ToolApproval { tool, choices, .. } = presentation else {
+        return None;
+    };
+    let rule = rules.iter().find(|rule| rule.names(tool))?;
+    match rule.decision {
+        ApprovalDecision::Ask => None,
+        // Engines offer the plain yes first, and those that last longer after it.
+        ApprovalDecision::Allow => {
+            let choice = choices.iter().find(|choice| choice.allows)?;
+            Some(InteractionAnswer::Choose {
+                choice_id: choice.id.clone(),
+                comment: None,
+                input: None,
+            })
+        }
+        ApprovalDecision::Deny => Some(InteractionAnswer::Decline {
+            comment: Some(format!("the agent's rules do not allow the tool `{tool}`")),
+        }),
     }
 }
 

@@ -32,7 +32,7 @@ enum Pause {
     /// The session was idle long enough.
     Idle,
     /// A command that ends the runtime.
-    By(Command),
+    By(Box<Command>),
 }
 
 impl Owner {
@@ -65,7 +65,7 @@ impl Owner {
                 }
                 Pause::By(command) => {
                     if self
-                        .handle(command, Some(&runtime))
+                        .handle(*command, Some(&runtime))
                         .await?
                         .runtime_is_gone()
                     {
@@ -146,12 +146,15 @@ impl Owner {
             }
             passed = 0;
             match waiting.take() {
-                Some(command) if command.ends_runtime() => return Ok(Pause::By(command)),
+                Some(command) if command.ends_runtime() => return Ok(Pause::By(Box::new(command))),
                 Some(command) => {
                     self.handle(command, Some(runtime)).await?;
                     continue;
                 }
-                None => self.deliver_next(runtime).await?,
+                None => {
+                    self.apply_rules(runtime).await?;
+                    self.deliver_next(runtime).await?;
+                }
             }
             let deadline = self.deadline();
             tokio::select! {

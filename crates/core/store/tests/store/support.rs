@@ -86,6 +86,7 @@ pub(crate) fn agent(environment_id: EnvironmentId) -> Agent {
             permission_mode: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
+            approval_rules: Vec::new(),
             metadata: Default::default(),
         },
         archived: false,

@@ -138,6 +138,7 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         permission_mode,
         mcp_servers,
         skills,
+        approval_rules,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     Ok(AgentDraft {
@@ -150,6 +151,7 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         permission_mode: optional(permission_mode),
         mcp_servers: tooling::servers_from_proto(mcp_servers)?,
         skills: tooling::skills_from_proto(skills),
+        approval_rules: tooling::rules_from_proto(approval_rules)?,
         metadata: metadata.into_iter().collect(),
     })
 }
@@ -165,6 +167,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         "permission_mode",
         "mcp_servers",
         "skills",
+        "approval_rules",
         "metadata",
     ];
     let v1::UpdateAgentRequest {
@@ -185,6 +188,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         permission_mode,
         mcp_servers,
         skills,
+        approval_rules,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     let environment = mask
@@ -205,6 +209,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         permission_mode: mask.take("permission_mode", optional(permission_mode)),
         mcp_servers: mask.take("mcp_servers", tooling::servers_from_proto(mcp_servers)?),
         skills: mask.take("skills", tooling::skills_from_proto(skills)),
+        approval_rules: mask.take("approval_rules", tooling::rules_from_proto(approval_rules)?),
         metadata: mask.take("metadata", metadata.into_iter().collect::<BTreeMap<_, _>>()),
     })
 }

@@ -59,6 +59,7 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
         permission_mode,
         mcp_servers,
         skills,
+        approval_rules,
         metadata,
     } = spec;
     v1::AgentSpec {
@@ -77,6 +78,10 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
             .map(tooling::server_to_proto)
             .collect(),
         skills: skills.into_iter().map(tooling::skill_to_proto).collect(),
+        approval_rules: approval_rules
+            .into_iter()
+            .map(tooling::rule_to_proto)
+            .collect(),
         metadata: metadata.into_iter().collect(),
     }
 }

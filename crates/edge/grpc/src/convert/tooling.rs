@@ -1,8 +1,8 @@
-//! MCP servers and skills.
+//! MCP servers, skills and approval rules.
 
 use astrabox_platform::{Error, Result};
 use astrabox_proto::v1;
-use astrabox_types::{McpServer, McpTransport, Skill};
+use astrabox_types::{ApprovalDecision, ApprovalRule, McpServer, McpTransport, Skill};
 use v1::mcp_server::Transport;
 
 /// # Errors
@@ -57,5 +57,43 @@ pub(crate) fn skill_to_proto(skill: Skill) -> v1::Skill {
     v1::Skill {
         name,
         files: files.into_iter().collect(),
+    }
+}
+
+/// # Errors
+/// `INVALID_FIELD` for a rule without a decision, or with one that is not known.
+pub(crate) fn rules_from_proto(rules: Vec<v1::ApprovalRule>) -> Result<Vec<ApprovalRule>> {
+    rules.into_iter().map(rule_from_proto).collect()
+}
+
+fn rule_from_proto(rule: v1::ApprovalRule) -> Result<ApprovalRule> {
+    let decision = match v1::ApprovalDecision::try_from(rule.decision) {
+        Ok(v1::ApprovalDecision::Allow) => ApprovalDecision::Allow,
+        Ok(v1::ApprovalDecision::Deny) => ApprovalDecision::Deny,
+        Ok(v1::ApprovalDecision::Ask) => ApprovalDecision::Ask,
+        Ok(v1::ApprovalDecision::Unspecified) | Err(_) => {
+            let text = format!(
+                "has a rule for `{}` whose decision is none of allow, deny and ask",
+                rule.tool
+            );
+            return Err(Error::field("spec.approval_rules", text));
+        }
+    };
+    Ok(ApprovalRule {
+        tool: rule.tool,
+        decision,
+    })
+}
+
+pub(crate) fn rule_to_proto(rule: ApprovalRule) -> v1::ApprovalRule {
+    let ApprovalRule { tool, decision } = rule;
+    let decision = match decision {
+        ApprovalDecision::Allow => v1::ApprovalDecision::Allow,
+        ApprovalDecision::Deny => v1::ApprovalDecision::Deny,
+        ApprovalDecision::Ask => v1::ApprovalDecision::Ask,
+    };
+    v1::ApprovalRule {
+        tool,
+        decision: decision.into(),
     }
 }

@@ -65,6 +65,21 @@ pub struct AgentSpec {
     /// The skills that the program has, at most 64, with names of their own; their files have at most 1 MiB together.
     #[prost(message, repeated, tag = "10")]
     pub skills: ::prost::alloc::vec::Vec<Skill>,
+    /// What is done about approvals without asking a person, at most 64. The first rule that names the tool decides; when
+    /// none does, a person is asked.
+    #[prost(message, repeated, tag = "11")]
+    pub approval_rules: ::prost::alloc::vec::Vec<ApprovalRule>,
+}
+/// What is done when the program asks whether it may call a tool. A rule answers only what the program asks: which calls
+/// it asks for is its permission mode's affair.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApprovalRule {
+    /// The tool's native name, 1 to 256 bytes; * stands for any characters.
+    #[prost(string, tag = "1")]
+    pub tool: ::prost::alloc::string::String,
+    /// What is done; it has to be given.
+    #[prost(enumeration = "ApprovalDecision", tag = "2")]
+    pub decision: i32,
 }
 /// A server of the Model Context Protocol.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -244,6 +259,43 @@ pub struct ArchiveAgentResponse {
     /// As it is now.
     #[prost(message, optional, tag = "1")]
     pub agent: ::core::option::Option<Agent>,
+}
+/// What a rule decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ApprovalDecision {
+    /// Not given.
+    Unspecified = 0,
+    /// The call is allowed, this once.
+    Allow = 1,
+    /// The call is declined.
+    Deny = 2,
+    /// A person is asked.
+    Ask = 3,
+}
+impl ApprovalDecision {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "APPROVAL_DECISION_UNSPECIFIED",
+            Self::Allow => "APPROVAL_DECISION_ALLOW",
+            Self::Deny => "APPROVAL_DECISION_DENY",
+            Self::Ask => "APPROVAL_DECISION_ASK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "APPROVAL_DECISION_UNSPECIFIED" => Some(Self::Unspecified),
+            "APPROVAL_DECISION_ALLOW" => Some(Self::Allow),
+            "APPROVAL_DECISION_DENY" => Some(Self::Deny),
+            "APPROVAL_DECISION_ASK" => Some(Self::Ask),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 #[cfg(feature = "client")]

@@ -143,7 +143,14 @@ fn invalid(text: impl Into<String>) -> Error {
 
 fn response_to(open: &OpenRequest, answer: &InteractionAnswer) -> Result<Value> {
     match (&open.answers, answer) {
-        (Answers::Choices(choices), InteractionAnswer::Choose { choice_id, comment, input }) => {
+        (
+            Answers::Choices(choices),
+            InteractionAnswer::Choose {
+                choice_id,
+                comment,
+                input,
+            },
+        ) => {
             let found = choices.iter().find(|(id, _)| id == choice_id);
             let Some((_, verdict)) = found else {
                 let offered: Vec<_> = choices.iter().map(|(id, _)| id.as_str()).collect();
@@ -153,7 +160,9 @@ fn response_to(open: &OpenRequest, answer: &InteractionAnswer) -> Result<Value> 
                 )));
             };
             Ok(match verdict {
-                Verdict::Allow { updates } => allowed(other_input(open, input.as_deref())?, updates),
+                Verdict::Allow { updates } => {
+                    allowed(other_input(open, input.as_deref())?, updates)
+                }
                 Verdict::Deny { .. } if input.is_some() => {
                     return Err(invalid("a declined call takes no other input"));
                 }
@@ -254,9 +263,8 @@ fn approval(
     offers.push(Offer::deny("deny", "Decline", false));
     offers.push(Offer::deny("deny_stop", "Decline and stop the turn", true));
     let (choices, answers) = split(offers);
-    let reason = request
-        .text("decision_reason")
-        .or_else(|| request.text("description"));
+    // `description` is the command again, or what the model says that it does; both are in the input.
+    let reason = request.text("decision_reason");
     let presentation = Presentation::ToolApproval {
         call_id,
         tool,

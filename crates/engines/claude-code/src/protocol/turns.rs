@@ -16,6 +16,8 @@ const TOLD_STDERR: usize = 2 << 10;
 impl ClaudeProtocol {
     /// Gives the program an input.
     pub(super) fn start_turn(&mut self, input: &EngineInput, effects: &mut Effects) {
+        // A result may come after its turn, but not after the next input.
+        self.calls.retain(|call| call.child.is_some());
         effects.send(user_line(input, self.born).to_string());
         self.turn = Some(Turn {
             input: Some(input.input_id),
@@ -186,7 +188,6 @@ impl ClaudeProtocol {
         self.turn = None;
         self.working = false;
         self.settle_stream(*ending != Ending::Completed, effects);
-        self.calls.retain(|call| call.child.is_some());
         self.withdraw_requests(None, "the turn has ended", effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),

@@ -500,6 +500,10 @@ impl CodexProtocol {
                 }
             }
             ExitReason::Killed if asked => self.end_turn(Ending::Interrupted, effects),
+            // It says that all is well, and told no end of the turn.
+            ExitReason::Exited if exit.code == Some(0) => {
+                self.end_turn(Ending::failed("no_result", message), effects);
+            }
             ExitReason::Exited | ExitReason::Killed => {
                 self.end_turn(Ending::failed("engine_exited", message), effects);
             }

@@ -13,6 +13,8 @@ use crate::{Checkpoint, EngineInput, Error, ErrorKind, Result, Step};
 
 /// Output that may wait uncommitted before a step asks for a commit, so that the spool is freed (1 MiB).
 const COMMIT_AFTER: u64 = 1 << 20;
+/// Output of one line that is not finished yet, after which a step tells that the program is not silent (1 MiB).
+const SIGN_OF_LIFE: u64 = 1 << 20;
 /// How many input ids are remembered for EN5; the platform repeats only the newest.
 const REMEMBERED_INPUTS: usize = 64;
 
@@ -30,6 +32,8 @@ pub(super) struct Core<P> {
     held: Step,
     /// How far output was when a commit was last asked for or made.
     asked: Consumed,
+    /// How far output was read when a step was last given.
+    alive_at: u64,
     pub(super) exited: bool,
 }
 
@@ -108,6 +112,7 @@ impl<P: LineProtocol> Core<P> {
             refused: 0,
             held: Step::default(),
             asked: Consumed::default(),
+            alive_at: 0,
             exited: false,
         }
     }
@@ -123,6 +128,7 @@ impl<P: LineProtocol> Core<P> {
         core.delivered = saved.delivered;
         core.refused = saved.refused;
         core.asked = core.consumed();
+        core.alive_at = core.splitter.end();
         core
     }
 
@@ -171,6 +177,7 @@ impl<P: LineProtocol> Core<P> {
         let mut moved = false;
         loop {
             if self.held.commit || !self.held.emissions.is_empty() || (handshake && moved) {
+                self.alive_at = self.splitter.end();
                 return Some(std::mem::take(&mut self.held));
             }
             if self.exited {
@@ -182,7 +189,7 @@ impl<P: LineProtocol> Core<P> {
             } else if let Some(piece) = self.splitter.next_piece() {
                 self.translate(&piece)
             } else {
-                return self.commit_if_due();
+                return self.commit_if_due().or_else(|| self.sign_of_life());
             };
             self.hold(step);
         }
@@ -199,6 +206,15 @@ impl<P: LineProtocol> Core<P> {
                 emissions: Vec::new(),
                 commit: true,
             }
+        })
+    }
+
+    /// A step with nothing in it, when much of a long line has come: a program that speaks is not silent.
+    fn sign_of_life(&mut self) -> Option<Step> {
+        let now = self.splitter.end();
+        (now >= self.alive_at + SIGN_OF_LIFE).then(|| {
+            self.alive_at = now;
+            Step::default()
         })
     }
 

@@ -322,6 +322,28 @@ async fn a_bad_answer_or_mode_is_refused_at_once_and_changes_nothing() {
     assert_eq!(client.checkpoint(), before);
 }
 
+/// The next step that has something in it.
+async fn after_signs_of_life(client: &Client) -> Step {
+    loop {
+        let step = next(client).await;
+        if step != Step::default() {
+            return step;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_line_on_its_way_is_no_silence() {
+    let fake = Arc::new(echo("key", 0).in_chunks_of(1 << 20));
+    let client = bound(&fake).await;
+    let before = client.checkpoint();
+    for _ in 0..3 {
+        fake.write(|out| out.stdout.extend(vec![b'x'; 1 << 20]));
+        assert_eq!(next(&client).await, Step::default());
+        assert_eq!(client.checkpoint(), before, "none of it is taken yet");
+    }
+}
+
 #[tokio::test]
 async fn output_without_anything_to_tell_is_freed_all_the_same() {
     let fake = Arc::new(echo("key", 0));
@@ -339,7 +361,7 @@ async fn output_without_anything_to_tell_is_freed_all_the_same() {
                 out.stderr.extend(&mib);
             }
         });
-        let step = next(&client).await;
+        let step = after_signs_of_life(&client).await;
         assert!(step.commit && step.emissions.is_empty());
         client.committed(&client.checkpoint()).await.expect("freed");
         let (freed, written) = (fake.freed(), fake.written());
@@ -354,7 +376,7 @@ async fn an_overlong_line_is_told_and_freed_while_it_comes() {
     let client = bound(&fake).await;
     fake.write(|out| out.stdout.extend(vec![b'x'; 20 << 20]));
     while fake.freed().0 < 18 << 20 {
-        assert!(next(&client).await.commit);
+        assert!(after_signs_of_life(&client).await.commit);
         client.committed(&client.checkpoint()).await.expect("freed");
     }
     let at = client.checkpoint();
@@ -362,7 +384,7 @@ async fn an_overlong_line_is_told_and_freed_while_it_comes() {
     let client = attach(&fake, 2, &at).await.expect("it lives");
     fake.write(|out| out.say(""));
     let told = loop {
-        let step = next(&client).await;
+        let step = after_signs_of_life(&client).await;
         if let [told] = &step.emissions[..] {
             break told.clone();
         }

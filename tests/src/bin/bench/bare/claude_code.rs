@@ -22,8 +22,18 @@ impl Dialect for ClaudeCode {
         let mut command = Command::new(root.join("bin/claude"));
         command
             .args(["-p", "--verbose", "--include-partial-messages"])
-            .args(["--input-format", "stream-json", "--output-format", "stream-json"])
-            .args(["--permission-prompt-tool", "stdio", "--permission-mode", "default"])
+            .args([
+                "--input-format",
+                "stream-json",
+                "--output-format",
+                "stream-json",
+            ])
+            .args([
+                "--permission-prompt-tool",
+                "stdio",
+                "--permission-mode",
+                "default",
+            ])
             .args(["--model", "scripted", "--strict-mcp-config"])
             .args(["--setting-sources=user,project,local", "--settings", "{}"])
             .env_clear()
@@ -49,7 +59,8 @@ impl Dialect for ClaudeCode {
         let request = json!({"subtype": "initialize", "hooks": null});
         let line = json!({"type": "control_request", "request_id": "i", "request": request});
         talk.send(&line).await?;
-        talk.until(|line| line["type"] == "control_response").await?;
+        talk.until(|line| line["type"] == "control_response")
+            .await?;
         Ok(String::new())
     }
 

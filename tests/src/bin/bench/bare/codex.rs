@@ -46,7 +46,8 @@ impl Dialect for Codex {
     async fn open(&self, talk: &mut Talk) -> Result<String> {
         let client = json!({"name": "astrabox", "title": "AstraBox", "version": "0.1.0"});
         let params = json!({"clientInfo": client, "capabilities": {"experimentalApi": true}});
-        talk.send(&json!({"id": "i", "method": "initialize", "params": params})).await?;
+        talk.send(&json!({"id": "i", "method": "initialize", "params": params}))
+            .await?;
         talk.until(|line| line["id"] == "i").await?;
         talk.send(&json!({"method": "initialized"})).await?;
         let params = json!({
@@ -55,10 +56,13 @@ impl Dialect for Codex {
             "approvalPolicy": "untrusted",
             "sandbox": "danger-full-access",
         });
-        talk.send(&json!({"id": "t", "method": "thread/start", "params": params})).await?;
+        talk.send(&json!({"id": "t", "method": "thread/start", "params": params}))
+            .await?;
         let answer = talk.until(|line| line["id"] == "t").await?;
         let thread = answer.pointer("/result/thread/id").and_then(Value::as_str);
-        Ok(thread.with_context(|| format!("a thread in {answer}"))?.to_owned())
+        Ok(thread
+            .with_context(|| format!("a thread in {answer}"))?
+            .to_owned())
     }
 
     fn prompt(&self, conversation: &str, number: u64, text: &str) -> Value {

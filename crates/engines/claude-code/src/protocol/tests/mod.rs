@@ -1,1 +1,6 @@
-//! The protocol, line by line.
+mod handshake;
+mod harness;
+mod machine;
+mod recordings;
+mod requests;
+mod turns;

@@ -498,7 +498,7 @@ fn an_exit_before_the_answer_to_an_input_fails_it_untaken() {
     driver.exit(&exit(ExitReason::Exited, Some(0), None), "");
     assert_eq!(
         driver.told(),
-        ["END failed engine_exited: the program ended (exited): exit code 0"]
+        ["END failed no_result: the program ended (exited): exit code 0"]
     );
 }
 

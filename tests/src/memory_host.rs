@@ -1,33 +1,40 @@
-//! The fake engine's program in a sandbox in memory.
+//! Programs of the testkit in a sandbox in memory.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use astrabox_conformance::doubles::{MemoryFiles, Program, ProgramIo, Programs, program};
+use astrabox_conformance::doubles::{MemoryFiles, ProgramIo};
 use astrabox_sandbox::{BoxPath, WORKSPACE, WriteOptions};
-use astrabox_testkit::fake_engine::{Heard, Host, ToolEvent, run};
+use astrabox_testkit::fake_engine::{Heard, Host, ToolEvent};
 
-/// Every command line starts the fake engine.
-pub(crate) fn programs() -> Programs {
-    let one: Program = program(|io| async move { run(&mut MemoryHost::new(io)).await });
-    std::sync::Arc::new(move |_| Some(one.clone()))
-}
-
-/// The place where the program runs.
-struct MemoryHost {
+/// The place where a program runs that is a part of this process.
+pub struct MemoryHost {
     io: ProgramIo,
+    nonce: Option<String>,
     heard: Vec<u8>,
     ended: bool,
     tool: VecDeque<ToolEvent>,
 }
 
 impl MemoryHost {
-    fn new(io: ProgramIo) -> Self {
+    /// A place for the program that was given this.
+    #[must_use]
+    pub fn new(io: ProgramIo) -> Self {
         Self {
             io,
+            nonce: None,
             heard: Vec::new(),
             ended: false,
             tool: VecDeque::new(),
+        }
+    }
+
+    /// The same, where the program's word that no other has is this one: each run says the same.
+    #[must_use]
+    pub fn fixed(io: ProgramIo, nonce: &str) -> Self {
+        Self {
+            nonce: Some(nonce.to_owned()),
+            ..Self::new(io)
         }
     }
 
@@ -81,7 +88,10 @@ impl Host for MemoryHost {
     }
 
     fn nonce(&mut self) -> String {
-        astrabox_types::EventId::new().uuid().simple().to_string()
+        match &self.nonce {
+            Some(nonce) => nonce.clone(),
+            None => astrabox_types::EventId::new().uuid().simple().to_string(),
+        }
     }
 
     fn read(&self, at: &str) -> Option<Vec<u8>> {

@@ -1,0 +1,176 @@
+//! What the program asks of a native protocol.
+
+use astrabox_engine::sandbox::HOME;
+
+/// Which program this stands in for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// `codex app-server`, as of Codex 0.169.0.
+    Codex,
+    /// `claude -p --input-format stream-json --output-format stream-json`, as of Claude Code 2.1.328.
+    Claude,
+}
+
+impl Protocol {
+    /// The protocol of this name: `codex` or `claude`.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        [Self::Codex, Self::Claude]
+            .into_iter()
+            .find(|one| one.program() == name)
+    }
+
+    /// The program's file name.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Codex => "codex",
+            Self::Claude => "claude",
+        }
+    }
+
+    /// The engine's kind.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Codex => "codex",
+            Self::Claude => "claude_code",
+        }
+    }
+}
+
+/// Where a conversation's own state is in the box.
+#[must_use]
+pub fn state_file(protocol: Protocol, conversation: &str) -> String {
+    match protocol {
+        Protocol::Codex => {
+            format!("{HOME}/.codex/sessions/rollout-fault-{conversation}.jsonl")
+        }
+        Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
+    }
+}
+
+/// How a program is odd before it gets any prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quirk {
+    /// It is not.
+    Faithful,
+    /// It never answers the handshake.
+    Mute,
+    /// Asked to resume a conversation, it comes up with another one.
+    OtherConversation,
+    /// Asked to resume a conversation, it knows nothing of it.
+    Forgetful,
+    /// It exits instead of opening a conversation.
+    StillBorn,
+}
+
+impl Quirk {
+    const ALL: [(&'static str, Self); 5] = [
+        ("faithful", Self::Faithful),
+        ("mute", Self::Mute),
+        ("other-conversation", Self::OtherConversation),
+        ("forgetful", Self::Forgetful),
+        ("still-born", Self::StillBorn),
+    ];
+
+    /// Its name on a command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(_, one)| *one == self);
+        found.map_or("faithful", |(name, _)| name)
+    }
+
+    /// The quirk of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, quirk)| *quirk)
+    }
+}
+
+/// What the program tells of a turn that rests, when it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has ended.
+    Ended,
+    /// A status of an ended turn, without the time of the end.
+    Open,
+}
+
+/// How a turn ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Completed,
+    Interrupted,
+}
+
+/// What the host said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Word {
+    /// A prompt.
+    Prompt(String),
+    /// The turn shall stop.
+    Stop,
+    /// An approval was answered with this.
+    Answer(String),
+    /// The request that nobody knows was answered with this.
+    Reply(String),
+    /// The conversation of this name is there.
+    Opened(String),
+    /// The program shall exit with this code and this word on standard error.
+    Exit(i32, String),
+    /// Nothing that concerns the script.
+    Other,
+}
+
+/// What the program has to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tell<'a> {
+    /// The prompt is taken and its turn begins.
+    Begin,
+    /// The prompt is not taken.
+    Refuse,
+    /// There is no turn to stop.
+    NothingToStop,
+    Message(&'a str),
+    Half(&'a str),
+    Call(&'a str),
+    Result(&'a str),
+    /// The tool call wants approval.
+    Ask,
+    Child(&'a str),
+    Strange(&'a str),
+    Request(&'a str),
+    /// The conversation rests, though its turn has not ended.
+    Rest(Verdict),
+    /// The turn ends.
+    End(End),
+    /// The conversation rests after its turn.
+    Idle,
+}
+
+/// What a line of the host meant, and the lines that go back at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Heard {
+    pub(super) word: Word,
+    pub(super) replies: Vec<String>,
+}
+
+impl From<Word> for Heard {
+    fn from(word: Word) -> Self {
+        Self {
+            word,
+            replies: Vec::new(),
+        }
+    }
+}
+
+/// A native protocol. Pure: lines in, lines out.
+pub(super) trait Native: Send {
+    /// Understands a line of the host. `exists` tells whether a file is there.
+    fn hear(&mut self, line: &str, exists: &dyn Fn(&str) -> bool) -> Heard;
+
+    /// The lines that tell this.
+    fn tell(&mut self, what: Tell<'_>) -> Vec<String>;
+}
