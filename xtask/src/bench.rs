@@ -24,7 +24,7 @@ const BUILD: &[&str] = &[
     "--bin=bench",
 ];
 /// Engines whose images are built when they are missing.
-const ENGINES: &[&str] = &["codex"];
+const ENGINES: &[&str] = &["claude_code", "codex"];
 
 /// Measure the product against its goals: release builds, real sandboxes, a scripted model. A missed goal is marked
 /// and fails nothing.

@@ -160,3 +160,58 @@ impl Filler {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A program that makes a volume as the runner does, or, without a place for it, does not.
+    fn program(folder: &Path) -> RunnerProgram {
+        let path = folder.join("runner");
+        let script = "#!/bin/sh\necho volume > \"$3/v\" || exit 1\n\
+                      printf '{\"ok\":{\"directory\":{\"path\":\"%s/v\"}}}\\n' \"$3\"\n";
+        fs::write(&path, script).expect("it is written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        RunnerProgram::find(Some(path)).expect("it is there")
+    }
+
+    async fn until(pool: &Pool, bytes: u64, ready: usize) {
+        let end = Instant::now() + PATIENCE;
+        while lock(&pool.state).ready.get(&bytes).map_or(0, VecDeque::len) != ready {
+            assert!(Instant::now() < end, "there are not {ready}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_size_that_was_asked_for_once_is_there_the_next_time() {
+        let place = tempfile::tempdir().expect("a folder");
+        let program = program(place.path());
+        let fresh = place.path().join("fresh");
+        let cache = place.path().join("cache");
+        let pool = Pool::new(&fresh, cache, 2).expect("a folder");
+        let folder = |name: &str| place.path().join(name);
+        assert!(!pool.take(&program, 7, &folder("a")), "there was none yet");
+        until(&pool, 7, 2).await;
+        assert!(pool.take(&program, 7, &folder("b")));
+        assert!(folder("b").join("volume.json").is_file());
+        assert!(folder("b").join("content/v").is_file());
+        assert!(!pool.take(&program, 8, &folder("c")), "another size");
+        for bytes in [7, 8] {
+            until(&pool, bytes, 2).await;
+        }
+        let own = pool.place.clone();
+        drop(pool);
+        assert!(!own.exists(), "it leaves nothing");
+        fs::create_dir_all(own.join("1")).expect("as a killed server leaves it");
+        let pool = Pool::new(&fresh, place.path().join("cache"), 0).expect("a folder");
+        assert!(!own.exists(), "what an earlier one left is gone");
+        assert!(!pool.take(&program, 7, &folder("d")));
+        assert!(lock(&pool.state).wanted.is_empty(), "none are wanted");
+    }
+}

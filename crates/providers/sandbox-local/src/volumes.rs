@@ -237,3 +237,37 @@ fn read(folder: &Path) -> Result<Option<VolumeRecord>> {
         Err(error) => Err(host("create", "the volume", error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_syncs_for_all_and_the_last_call_is_not_forgotten() {
+        let settling = Settling::default();
+        assert!(settling.begin(), "nobody does");
+        assert!(!settling.begin(), "somebody does");
+        assert!(settling.go_on(), "for both");
+        assert!(!settling.begin(), "it came while the sync went on");
+        assert!(settling.go_on(), "once more");
+        assert!(!settling.go_on(), "that was all");
+        assert!(settling.begin(), "nobody does any more");
+    }
+
+    #[test]
+    fn a_volume_that_was_moved_is_found_where_it_is() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (before, after) = (place.path().join("a"), place.path().join("b"));
+        private_dirs(&before).expect("it is new");
+        let record = |path: &str| {
+            let path = path.into();
+            let volume = Volume::LoopImage { path };
+            serde_json::to_vec(&VolumeRecord { volume, bytes: 7 }).expect("it is JSON")
+        };
+        fs::write(before.join("volume.json"), record("content/x")).expect("it is written");
+        fs::rename(&before, &after).expect("it moves");
+        let found = read(&after).expect("readable").expect("there");
+        let path = after.join("content/x");
+        assert_eq!(found.volume, Volume::LoopImage { path });
+    }
+}

@@ -34,7 +34,8 @@ impl Dialect for ClaudeCode {
                 "--permission-mode",
                 "default",
             ])
-            .args(["--model", "scripted"])
+            .args(["--model", "scripted", "--strict-mcp-config"])
+            .args(["--setting-sources=user,project,local", "--settings", "{}"])
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("LANG", "C.UTF-8")
@@ -42,8 +43,13 @@ impl Dialect for ClaudeCode {
             .env("CLAUDE_CONFIG_DIR", place.home().join(".claude"))
             .env("ANTHROPIC_BASE_URL", model.base_url())
             .env("ANTHROPIC_API_KEY", "placeholder")
+            // As the engine's adapter sets them.
+            .env("CLAUDE_CODE_ENTRYPOINT", "sdk-py")
             .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+            .env("CLAUDE_CODE_MAX_RETRIES", "3")
             .env("DISABLE_AUTOUPDATER", "1")
+            .env("DISABLE_TELEMETRY", "1")
+            .env("DISABLE_ERROR_REPORTING", "1")
             .env("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1")
             .env("ENABLE_TOOL_SEARCH", "false");
         Ok(command)
