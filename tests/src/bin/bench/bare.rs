@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How an agent program is started and spoken to, as little of it as a turn of plain text needs.
 #[async_trait]
-pub trait Dialect: Sync {
+pub(crate) trait Dialect: Sync {
     /// The engine's kind.
     fn kind(&self) -> &'static str;
 
@@ -46,10 +46,10 @@ pub trait Dialect: Sync {
 }
 
 /// Every engine that can be measured.
-pub const DIALECTS: &[&dyn Dialect] = &[&codex::Codex, &claude_code::ClaudeCode];
+pub(crate) const DIALECTS: &[&dyn Dialect] = &[&codex::Codex, &claude_code::ClaudeCode];
 
 /// Folders for a program: its home and its working directory.
-pub struct Place(TempDir);
+pub(crate) struct Place(TempDir);
 
 impl Place {
     fn new() -> Result<Self> {
@@ -62,17 +62,17 @@ impl Place {
         Ok(place)
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.0.path().join("home")
     }
 
-    pub fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.0.path().join("workspace")
     }
 }
 
 /// Lines to and from a program.
-pub struct Talk {
+pub(crate) struct Talk {
     child: Child,
     stdin: ChildStdin,
     stdout: Lines<BufReader<ChildStdout>>,
@@ -80,13 +80,13 @@ pub struct Talk {
 }
 
 impl Talk {
-    pub async fn send(&mut self, line: &Value) -> Result<()> {
+    pub(crate) async fn send(&mut self, line: &Value) -> Result<()> {
         self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
         Ok(self.stdin.flush().await?)
     }
 
     /// Reads until a line fits.
-    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value> {
         let search = async {
             loop {
                 let line = self.stdout.next_line().await?;
@@ -109,7 +109,7 @@ impl Talk {
 }
 
 /// A running program.
-pub struct Bare {
+pub(crate) struct Bare {
     dialect: &'static dyn Dialect,
     talk: Talk,
     conversation: String,
@@ -119,7 +119,7 @@ pub struct Bare {
 
 impl Bare {
     /// Starts the program and opens a conversation; how long that took.
-    pub async fn start(
+    pub(crate) async fn start(
         dialect: &'static dyn Dialect,
         root: &Path,
         model: &ScriptedModel,
@@ -155,7 +155,7 @@ impl Bare {
     }
 
     /// Says something and times the answer.
-    pub async fn timed(&mut self, prompt: &str) -> Result<Taken> {
+    pub(crate) async fn timed(&mut self, prompt: &str) -> Result<Taken> {
         let dialect = self.dialect;
         self.prompts += 1;
         let line = dialect.prompt(&self.conversation, self.prompts, prompt);
@@ -171,7 +171,7 @@ impl Bare {
     }
 
     /// Ends the program.
-    pub async fn end(self) -> Result<()> {
+    pub(crate) async fn end(self) -> Result<()> {
         let Talk {
             mut child, stdin, ..
         } = self.talk;

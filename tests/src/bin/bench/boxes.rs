@@ -26,15 +26,15 @@ use crate::docker::Docker;
 use crate::figure::{Effort, Found, Row, Statistic, Unit, median};
 
 /// The program in the image, and what it is called with: it prints one line and ends.
-pub const PROGRAM: &str = "program";
-pub const ARGUMENT: &str = "--version";
+pub(crate) const PROGRAM: &str = "program";
+pub(crate) const ARGUMENT: &str = "--version";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the provider may rest between two sandboxes, so that each is made on a quiet host.
 const REST: Duration = Duration::from_millis(20);
 
 /// A sandbox from nothing to the first byte of a program.
-pub async fn create(effort: Effort) -> Result<Found> {
+pub(crate) async fn create(effort: Effort) -> Result<Found> {
     let host = Host::new().await?;
     let image = host.image()?;
     let mut found = Found::default();
@@ -85,7 +85,7 @@ pub async fn create(effort: Effort) -> Result<Found> {
 }
 
 /// How many sandboxes are made per second, eight at a time.
-pub async fn rate(effort: Effort) -> Result<Found> {
+pub(crate) async fn rate(effort: Effort) -> Result<Found> {
     const WAYS: usize = 8;
     let host = Arc::new(Host::new().await?);
     let image = host.image()?;
@@ -233,7 +233,7 @@ impl Host {
 }
 
 /// The static runner, as `cargo xtask` built it.
-pub fn runner() -> Result<PathBuf> {
+pub(crate) fn runner() -> Result<PathBuf> {
     let runner = std::env::var_os("ASTRABOX_RUNNER").map(PathBuf::from);
     let runner = runner.context("ASTRABOX_RUNNER is not set: run this with `cargo xtask bench`")?;
     ensure!(

@@ -17,7 +17,7 @@ const SOCKET: &str = "/var/run/docker.sock";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A docker daemon with an image of the program.
-pub struct Docker {
+pub(crate) struct Docker {
     socket: PathBuf,
     image: String,
 }
@@ -27,7 +27,7 @@ impl Docker {
     ///
     /// # Errors
     /// When no daemon answers.
-    pub async fn find(program: &Path) -> Result<Self> {
+    pub(crate) async fn find(program: &Path) -> Result<Self> {
         let named = std::env::var("DOCKER_HOST").ok();
         let socket = match named.as_deref() {
             None => PathBuf::from(SOCKET),
@@ -53,7 +53,7 @@ impl Docker {
     }
 
     /// Makes and starts containers, one after the other; how long each took until docker said that it runs.
-    pub async fn create_and_start(&self, times: usize) -> Result<Vec<Duration>> {
+    pub(crate) async fn create_and_start(&self, times: usize) -> Result<Vec<Duration>> {
         let body = json!({
             "Image": self.image,
             "Entrypoint": [format!("/{PROGRAM}"), ARGUMENT],
@@ -83,7 +83,7 @@ impl Docker {
     }
 
     /// Removes the image.
-    pub async fn leave(&self) -> Result<()> {
+    pub(crate) async fn leave(&self) -> Result<()> {
         let path = format!("/images/{}?force=true", self.image);
         self.call("DELETE", &path, "text/plain", &[]).await?;
         Ok(())

@@ -54,7 +54,7 @@ async fn subjects(effort: &Effort, found: &mut Found) -> Result<Vec<Subject>> {
 }
 
 /// CreateSession to READY.
-pub async fn ready(effort: Effort) -> Result<Found> {
+pub(crate) async fn ready(effort: Effort) -> Result<Found> {
     let mut found = Found::default();
     for subject in subjects(&effort, &mut found).await? {
         let kind = subject.dialect.kind();
@@ -87,7 +87,7 @@ pub async fn ready(effort: Effort) -> Result<Found> {
 }
 
 /// A prompt to the first piece of its answer on a warm session.
-pub async fn first_token(effort: Effort) -> Result<Found> {
+pub(crate) async fn first_token(effort: Effort) -> Result<Found> {
     let mut found = Found::default();
     for subject in subjects(&effort, &mut found).await? {
         let kind = subject.dialect.kind();
@@ -117,7 +117,7 @@ pub async fn first_token(effort: Effort) -> Result<Found> {
 }
 
 /// An answer of 100 pieces.
-pub async fn answer(effort: Effort) -> Result<Found> {
+pub(crate) async fn answer(effort: Effort) -> Result<Found> {
     let mut found = Found::default();
     for subject in subjects(&effort, &mut found).await? {
         let kind = subject.dialect.kind();

@@ -9,22 +9,25 @@ use anyhow::Result;
 use crate::{boxes, engines, journal, lines, memory};
 
 /// One figure: a name, what it tells, and how it is measured.
-pub struct Figure {
-    pub name: &'static str,
-    pub about: &'static str,
-    pub measure: fn(Effort) -> Pin<Box<dyn Future<Output = Result<Found>>>>,
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) measure: fn(Effort) -> Measuring,
 }
+
+/// A figure that is being measured.
+type Measuring = Pin<Box<dyn Future<Output = Result<Found>>>>;
 
 /// How much is done for a figure.
 #[derive(Debug, Clone)]
-pub struct Effort {
+pub(crate) struct Effort {
     quick: bool,
     /// The engines asked for; all with an image when empty.
-    pub engines: Vec<String>,
+    pub(crate) engines: Vec<String>,
 }
 
 impl Effort {
-    pub fn new(quick: bool, engines: &[String]) -> Self {
+    pub(crate) fn new(quick: bool, engines: &[String]) -> Self {
         Self {
             quick,
             engines: engines.to_vec(),
@@ -32,31 +35,31 @@ impl Effort {
     }
 
     /// How often something is repeated.
-    pub fn times(&self, full: usize) -> usize {
+    pub(crate) fn times(&self, full: usize) -> usize {
         if self.quick { full.div_ceil(4) } else { full }
     }
 }
 
 /// What was found for a figure.
 #[derive(Debug, Default)]
-pub struct Found {
-    pub rows: Vec<Row>,
+pub(crate) struct Found {
+    pub(crate) rows: Vec<Row>,
     /// What the reader has to know: what stood in for what, and what was not measured and why.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// One line of a figure.
 #[derive(Debug)]
-pub struct Row {
-    pub name: String,
-    pub unit: Unit,
-    pub sample: Sample,
-    pub goals: Vec<Goal>,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) sample: Sample,
+    pub(crate) goals: Vec<Goal>,
 }
 
 /// What a row was found to be.
 #[derive(Debug)]
-pub enum Sample {
+pub(crate) enum Sample {
     /// One number.
     Value(f64),
     /// Many times of the same thing, milliseconds in the order in which they were measured.
@@ -65,7 +68,7 @@ pub enum Sample {
 
 /// The unit of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     Milliseconds,
     PerSecond,
     Times,
@@ -76,7 +79,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    pub fn symbol(self) -> &'static str {
+    pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
             Self::PerSecond => "/s",
@@ -90,14 +93,14 @@ impl Unit {
 
 /// A bound for one statistic of a row.
 #[derive(Debug, Clone, Copy)]
-pub struct Goal {
-    pub of: Statistic,
-    pub bound: Bound,
+pub(crate) struct Goal {
+    pub(crate) of: Statistic,
+    pub(crate) bound: Bound,
 }
 
 /// What of a row is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Statistic {
+pub(crate) enum Statistic {
     /// The one number.
     Value,
     P50,
@@ -106,14 +109,14 @@ pub enum Statistic {
 
 /// What it is compared with.
 #[derive(Debug, Clone, Copy)]
-pub enum Bound {
+pub(crate) enum Bound {
     AtMost(f64),
     AtLeast(f64),
 }
 
 impl Row {
     /// A row of one number.
-    pub fn value(name: impl Into<String>, unit: Unit, value: f64) -> Self {
+    pub(crate) fn value(name: impl Into<String>, unit: Unit, value: f64) -> Self {
         Self {
             name: name.into(),
             unit,
@@ -123,7 +126,7 @@ impl Row {
     }
 
     /// A row of times.
-    pub fn times(name: impl Into<String>, times: &[Duration]) -> Self {
+    pub(crate) fn times(name: impl Into<String>, times: &[Duration]) -> Self {
         Self {
             name: name.into(),
             unit: Unit::Milliseconds,
@@ -133,7 +136,7 @@ impl Row {
     }
 
     /// Adds the goal that a statistic is at most this.
-    pub fn at_most(mut self, of: Statistic, bound: f64) -> Self {
+    pub(crate) fn at_most(mut self, of: Statistic, bound: f64) -> Self {
         self.goals.push(Goal {
             of,
             bound: Bound::AtMost(bound),
@@ -142,7 +145,7 @@ impl Row {
     }
 
     /// Adds the goal that a statistic is at least this.
-    pub fn at_least(mut self, of: Statistic, bound: f64) -> Self {
+    pub(crate) fn at_least(mut self, of: Statistic, bound: f64) -> Self {
         self.goals.push(Goal {
             of,
             bound: Bound::AtLeast(bound),
@@ -151,7 +154,7 @@ impl Row {
     }
 
     /// The statistic's value.
-    pub fn get(&self, of: Statistic) -> f64 {
+    pub(crate) fn get(&self, of: Statistic) -> f64 {
         match (&self.sample, of) {
             (Sample::Value(value), _) => *value,
             (Sample::Times(times), Statistic::P99) => percentile(times, 99.0),
@@ -159,7 +162,7 @@ impl Row {
         }
     }
 
-    pub fn is_met(&self, goal: &Goal) -> bool {
+    pub(crate) fn is_met(&self, goal: &Goal) -> bool {
         let value = self.get(goal.of);
         match goal.bound {
             Bound::AtMost(most) => value <= most,
@@ -168,12 +171,12 @@ impl Row {
     }
 }
 
-pub fn milliseconds(time: Duration) -> f64 {
+pub(crate) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
 /// The smallest value that so many percent of the sample do not exceed; 0 without a sample.
-pub fn percentile(sample: &[f64], percent: f64) -> f64 {
+pub(crate) fn percentile(sample: &[f64], percent: f64) -> f64 {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
@@ -181,13 +184,13 @@ pub fn percentile(sample: &[f64], percent: f64) -> f64 {
 }
 
 /// The middle of some times, milliseconds.
-pub fn median(times: &[Duration]) -> f64 {
+pub(crate) fn median(times: &[Duration]) -> f64 {
     let sample: Vec<_> = times.iter().map(|time| milliseconds(*time)).collect();
     percentile(&sample, 50.0)
 }
 
 /// Every figure, in the order in which they are measured.
-pub const FIGURES: &[Figure] = &[
+pub(crate) const FIGURES: &[Figure] = &[
     Figure {
         name: "sandbox-create",
         about: "a sandbox from nothing to the first byte of a program in it, beside docker",

@@ -17,7 +17,7 @@ use crate::figure::{Effort, Found, Row, Statistic, Unit};
 /// A text as long as a short answer.
 const TEXT: usize = 200;
 
-pub async fn appends(effort: Effort) -> Result<Found> {
+pub(crate) async fn appends(effort: Effort) -> Result<Found> {
     let folder = tempfile::Builder::new().prefix("ab-").tempdir()?;
     let store = Store::open(&folder.path().join("db")).await?;
     let mut found = Found::default();

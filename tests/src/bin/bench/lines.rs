@@ -11,7 +11,7 @@ use crate::figure::{Effort, Found, Row, Statistic, Unit};
 use crate::sessions::{FAKE_NOTE, Served, Session};
 
 /// From the moment at which the program writes a line to the moment at which the client has it.
-pub async fn latency(effort: Effort) -> Result<Found> {
+pub(crate) async fn latency(effort: Effort) -> Result<Found> {
     const MANY: usize = 50;
     let served = Served::fake().await?;
     let mut sessions = Vec::new();
@@ -96,7 +96,7 @@ fn age(word: &str, now: Duration) -> Option<Duration> {
 }
 
 /// How many pieces come through one session per second.
-pub async fn rate(effort: Effort) -> Result<Found> {
+pub(crate) async fn rate(effort: Effort) -> Result<Found> {
     let served = Served::fake().await?;
     let (mut session, _) = served.session().await?;
     session.timed("DELTAS: 1000").await?;
@@ -136,7 +136,7 @@ pub async fn rate(effort: Effort) -> Result<Found> {
 }
 
 /// A client that stops reading for 6 s, while an engine that does not stop says 20,000 pieces.
-pub async fn slow_reader(_: Effort) -> Result<Found> {
+pub(crate) async fn slow_reader(_: Effort) -> Result<Found> {
     const COUNT: usize = 20_000;
     const PAUSE_US: u64 = 300;
     const STOP: Duration = Duration::from_secs(6);

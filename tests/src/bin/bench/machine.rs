@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// What of a machine decides how fast it is.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     cores: usize,
     cpu: String,
     memory_bytes: u64,
@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look() -> Result<Self> {
+    pub(crate) fn look() -> Result<Self> {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |file: &str, name: &str| {
             let line = file.lines().find_map(|line| line.strip_prefix(name));
@@ -39,7 +39,7 @@ impl Machine {
         })
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "cores": self.cores,
             "cpu": self.cpu,
@@ -67,7 +67,7 @@ impl fmt::Display for Machine {
 }
 
 /// The load averages of 1, 5 and 15 minutes.
-pub fn load() -> String {
+pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }

@@ -16,7 +16,7 @@ use crate::sessions::{FAKE_NOTE, Served};
 const REST: Duration = Duration::from_secs(1);
 
 /// Resident memory at rest.
-pub async fn resident(effort: Effort) -> Result<Found> {
+pub(crate) async fn resident(effort: Effort) -> Result<Found> {
     let mut found = Found::default();
     let model = ScriptedModel::builder().start().await?;
     let mut server = ServerProcess::start(&ServerOptions::with_model(model.address())).await?;
@@ -78,7 +78,7 @@ async fn one(served: &Served) -> Result<crate::sessions::Session> {
 }
 
 /// A line of 50 MiB, which is over the cap of a line: it is drained to a blob.
-pub async fn long_line(_: Effort) -> Result<Found> {
+pub(crate) async fn long_line(_: Effort) -> Result<Found> {
     const LINE: usize = 50 << 20;
     let served = Served::fake().await?;
     let (mut session, _) = served.session().await?;

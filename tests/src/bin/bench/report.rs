@@ -9,27 +9,27 @@ use crate::figure::{Bound, Figure, Found, Goal, Row, Sample, Statistic, percenti
 use crate::machine::Machine;
 
 /// A whole run.
-pub struct Report {
-    pub machine: Machine,
-    pub quick: bool,
-    pub measured: Vec<Measured>,
-    pub seconds: f64,
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) quick: bool,
+    pub(crate) measured: Vec<Measured>,
+    pub(crate) seconds: f64,
 }
 
 /// One figure as it was measured.
-pub struct Measured {
-    pub figure: &'static Figure,
-    pub found: Found,
+pub(crate) struct Measured {
+    pub(crate) figure: &'static Figure,
+    pub(crate) found: Found,
     /// Why it could not be measured.
-    pub error: Option<String>,
-    pub seconds: f64,
+    pub(crate) error: Option<String>,
+    pub(crate) seconds: f64,
     /// The load averages before and after.
-    pub load: (String, String),
+    pub(crate) load: (String, String),
 }
 
 impl Report {
     /// How many goals there are and which are missed.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let (mut goals, mut missed) = (0, Vec::new());
         for one in &self.measured {
             if one.error.is_some() {
@@ -51,11 +51,11 @@ impl Report {
     }
 
     /// A name for the file of this run: when it was, in seconds since 1970.
-    pub fn file_stem(&self) -> String {
+    pub(crate) fn file_stem(&self) -> String {
         seconds_now().to_string()
     }
 
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let figures: Vec<_> = self.measured.iter().map(Measured::json).collect();
         let report = json!({
             "finished_at": seconds_now(),

@@ -9,7 +9,11 @@ use crate::machine::{Machine, load};
 use crate::report::{Measured, Report};
 
 /// Measures these figures. One that cannot be measured says why, and the others go on.
-pub async fn all(figures: &[&'static Figure], quick: bool, engines: &[String]) -> Result<Report> {
+pub(crate) async fn all(
+    figures: &[&'static Figure],
+    quick: bool,
+    engines: &[String],
+) -> Result<Report> {
     let begun = Instant::now();
     let machine = Machine::look()?;
     println!("{machine}");

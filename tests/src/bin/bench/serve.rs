@@ -11,7 +11,7 @@ use astrabox_testkit::fake_engine;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Serves until it is told to end.
-pub fn run(config: &Path) -> Result<()> {
+pub(crate) fn run(config: &Path) -> Result<()> {
     let mut inputs = Inputs::of_process();
     inputs.file = Some(config.to_owned());
     let config = inputs.load()?;

@@ -10,22 +10,22 @@ use astrabox_testkit::server::{ServerOptions, ServerProcess};
 use v1::event::Payload;
 
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What figures say that are measured with the fake engine.
-pub const FAKE_NOTE: &str = "engine: the test kit's fake engine, a real program in real sandboxes, on a server process \
+pub(crate) const FAKE_NOTE: &str = "engine: the test kit's fake engine, a real program in real sandboxes, on a server process \
                              that is astraboxd but for that engine";
 
 /// A server process, and an agent on it.
-pub struct Served {
-    pub server: ServerProcess,
-    pub client: Client,
+pub(crate) struct Served {
+    pub(crate) server: ServerProcess,
+    pub(crate) client: Client,
     agent_id: String,
 }
 
 impl Served {
     /// A server with the fake engine, and an agent of it.
-    pub async fn fake() -> Result<Self> {
+    pub(crate) async fn fake() -> Result<Self> {
         let options = ServerOptions {
             // It never asks a model, but it is started only when there is one.
             model: Some("http://model.test:80".to_owned()),
@@ -36,7 +36,7 @@ impl Served {
     }
 
     /// `astraboxd` over this model, and an agent of a linked engine.
-    pub async fn real(engine: &str, model: &ScriptedModel) -> Result<Self> {
+    pub(crate) async fn real(engine: &str, model: &ScriptedModel) -> Result<Self> {
         Self::start(&ServerOptions::with_model(model.address()), engine).await
     }
 
@@ -72,7 +72,7 @@ impl Served {
     }
 
     /// A new session, as soon as it is READY; and how long that took from the call on.
-    pub async fn session(&self) -> Result<(Session, Duration)> {
+    pub(crate) async fn session(&self) -> Result<(Session, Duration)> {
         let start = Instant::now();
         let request = v1::CreateSessionRequest {
             agent_id: self.agent_id.clone(),
@@ -101,7 +101,7 @@ impl Served {
     }
 
     /// Removes every session and ends the server in order.
-    pub async fn clear(mut self) -> Result<()> {
+    pub(crate) async fn clear(mut self) -> Result<()> {
         for session in self.client.all_sessions(None, true).await? {
             let request = v1::DeleteSessionRequest {
                 session_id: session.id,
@@ -114,21 +114,21 @@ impl Served {
 }
 
 /// A session and a watch on it.
-pub struct Session {
+pub(crate) struct Session {
     client: Client,
-    pub id: String,
+    pub(crate) id: String,
     watch: Watch,
 }
 
 /// How long a turn took from the prompt on.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
-    pub first: Duration,
-    pub whole: Duration,
+pub(crate) struct Taken {
+    pub(crate) first: Duration,
+    pub(crate) whole: Duration,
 }
 
 impl Session {
-    pub async fn send(&self, prompt: &str) -> Result<()> {
+    pub(crate) async fn send(&self, prompt: &str) -> Result<()> {
         let request = v1::SendInputRequest {
             session_id: self.id.clone(),
             content: vec![text_part(prompt)],
@@ -139,14 +139,14 @@ impl Session {
     }
 
     /// The next thing that the watch gives.
-    pub async fn next(&mut self) -> Result<WatchItem> {
+    pub(crate) async fn next(&mut self) -> Result<WatchItem> {
         let item = tokio::time::timeout(PATIENCE, self.watch.next()).await;
         item.context("nothing came in time")??
             .context("the watch ended")
     }
 
     /// Watches again, from the last event that was given.
-    pub async fn watch_again(&mut self) -> Result<()> {
+    pub(crate) async fn watch_again(&mut self) -> Result<()> {
         let options = WatchOptions {
             after_seq: self.watch.last_seq(),
             ..WatchOptions::default()
@@ -156,7 +156,7 @@ impl Session {
     }
 
     /// Reads events until one gives something.
-    pub async fn until<T>(&mut self, look: impl Fn(&Payload) -> Option<T>) -> Result<T> {
+    pub(crate) async fn until<T>(&mut self, look: impl Fn(&Payload) -> Option<T>) -> Result<T> {
         loop {
             if let WatchItem::Event(event) = self.next().await?
                 && let Some(found) = event.payload.as_ref().and_then(&look)
@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// Reads until the turn's end, which must be a completion; gives each piece of text to `piece`.
-    pub async fn turn(&mut self, mut piece: impl FnMut(&v1::Delta)) -> Result<()> {
+    pub(crate) async fn turn(&mut self, mut piece: impl FnMut(&v1::Delta)) -> Result<()> {
         loop {
             match self.next().await? {
                 WatchItem::Delta(delta) => piece(&delta),
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// Says something and times the answer.
-    pub async fn timed(&mut self, prompt: &str) -> Result<Taken> {
+    pub(crate) async fn timed(&mut self, prompt: &str) -> Result<Taken> {
         let start = Instant::now();
         let mut first = None;
         self.send(prompt).await?;
@@ -199,7 +199,7 @@ impl Session {
         })
     }
 
-    pub async fn delete(self) -> Result<()> {
+    pub(crate) async fn delete(self) -> Result<()> {
         let request = v1::DeleteSessionRequest {
             session_id: self.id,
             ..Default::default()

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::{Dialect, Place, Talk};
 
-pub struct ClaudeCode;
+pub(crate) struct ClaudeCode;
 
 #[async_trait]
 impl Dialect for ClaudeCode {

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use super::{Dialect, Place, Talk};
 
-pub struct Codex;
+pub(crate) struct Codex;
 
 #[async_trait]
 impl Dialect for Codex {
