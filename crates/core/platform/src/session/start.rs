@@ -371,6 +371,9 @@ impl Owner {
     /// Writes down that no engine runs, and that there is no sandbox when its end is proven. One whose end is not
     /// proven stays written down: it is destroyed before anything else is started.
     pub(super) fn forget_engine(&mut self, draft: &mut Draft, gone: bool) {
+        // Nobody waits for an answer any more, and nothing is left to be stopped.
+        self.expire_interactions(draft, "the engine that asked is gone");
+        self.stop = None;
         self.row.checkpoint = None;
         draft.commit.runtime.checkpoint = Some(None);
         draft.commit.runtime.open_messages = Some(None);
