@@ -144,7 +144,8 @@ async fn a_program_killed_in_a_tool_resumes_a_conversation_that_the_model_takes(
     let stage = must(Stage::of(&CLAUDE_CODE).await);
     let mut talk = must(stage.conversation("bypassPermissions").await);
     must(talk.say("SAY: apple").await);
-    let kill = "RUN: for p in /proc/[0-9]*; do [ \"$(cat $p/comm 2>/dev/null)\" = claude ] && kill -9 ${p#/proc/}; done; sleep 60";
+    // Its shell kills it once the call is in the transcript, which the program writes a moment later.
+    let kill = "RUN: until grep -rqs '\"type\":\"tool_use\"' \"${CLAUDE_CONFIG_DIR:-$HOME/.claude}/projects\"; do sleep 0.05; done; for p in /proc/[0-9]*; do [ \"$(cat $p/comm 2>/dev/null)\" = claude ] && kill -9 ${p#/proc/}; done; sleep 60";
     let turn = must(talk.say(kill).await);
     assert_eq!(turn.ended().failure_reason, "engine_exited");
     // The model refuses a call without a result, as the vendor's does.

@@ -1,10 +1,17 @@
 //! What the engine does by itself, and what its children say.
 
-use astrabox_types::{ChildRunState, EventPayload, MessageKind, SessionState, TurnOrigin};
+use std::time::Duration;
 
+use astrabox_platform::PlatformSettings;
+use astrabox_types::{
+    ChildRunState, EventPayload, InteractionState, MessageKind, SessionState, TurnOrigin,
+};
+
+use crate::fault::Faults;
 use crate::interactions::{choose, question};
 use crate::stage::Stage;
 use crate::told::{check, ended, ends, is_now, rests, said, states, texts, turns};
+use crate::world::{World, settings};
 
 #[tokio::test]
 async fn output_that_the_engine_starts_by_itself_is_a_turn_without_an_input() {
@@ -293,4 +300,61 @@ async fn a_childs_question_is_closed_when_its_program_ends() {
         matches!(event.payload, EventPayload::InteractionExpired { .. })
     };
     assert_eq!(events.iter().filter(expired).count(), 1);
+}
+
+#[tokio::test]
+async fn a_childs_question_is_closed_when_its_sandbox_is_gone() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("CHILDASK: go may I").await;
+    let background = is_now(SessionState::BackgroundRunning);
+    stage.until(id, "the background", background).await;
+    stage.world.release(id, "go").await;
+    stage
+        .until(id, "the wait", is_now(SessionState::WaitingInput))
+        .await;
+    stage.world.destroy_box(id).await;
+    stage
+        .until(id, "rest", is_now(SessionState::Hibernated))
+        .await;
+    assert!(
+        stage
+            .open_interactions(id)
+            .await
+            .iter()
+            .all(|one| one.state == InteractionState::Expired)
+    );
+    // The engine that follows is asked for its own, not behind a question of the dead.
+    stage.send(id, "ASK: approval on").await;
+    let asked = question(&mut stage, id, 2).await;
+    let answered = stage.try_respond(id, asked, choose("yes")).await;
+    answered.expect("taken");
+    stage.until(id, "readiness", rests(2)).await;
+    check(&stage.journal(id).await);
+}
+
+#[tokio::test]
+async fn a_child_that_nobody_answers_gets_a_no_and_the_session_goes_on() {
+    let world = World::with(PlatformSettings {
+        interaction_timeout: Duration::from_millis(300),
+        ..settings()
+    });
+    let mut stage = Stage::of(world, Faults::none()).await;
+    let id = stage.create("CHILDASK: go may I").await;
+    let background = is_now(SessionState::BackgroundRunning);
+    stage.until(id, "the background", background).await;
+    stage.world.release(id, "go").await;
+    stage.until(id, "rest", rests(1)).await;
+    stage.send(id, "SAY: on").await;
+    stage.until(id, "readiness", rests(2)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(ends(&events), ["completed", "completed"]);
+    let told = events.iter().any(|event| {
+        matches!(&event.payload, EventPayload::MessageCompleted { text, .. } if text == "answer: declined")
+    });
+    assert!(told, "the child was told no");
+    let expired = events
+        .iter()
+        .filter(|event| matches!(event.payload, EventPayload::InteractionExpired { .. }));
+    assert_eq!(expired.count(), 1);
 }

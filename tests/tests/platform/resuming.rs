@@ -250,3 +250,31 @@ async fn a_session_whose_engine_is_not_linked_any_more_is_read_and_recovered_or_
         stage.delete(id).await.expect("it is legal in every state");
     }
 }
+
+#[tokio::test]
+async fn a_program_that_died_before_it_wrote_anything_begins_anew_and_says_so() {
+    let mut stage = Stage::new().await;
+    let id = stage.create("SAY: lost\nHOLD: never").await;
+    stage.until(id, "the words", said("lost")).await;
+    stage.world.destroy_box(id).await;
+    stage.until(id, "the end", ended(1)).await;
+    stage.world.lose_volume(id).await;
+    // The tool comes first because this program numbers what it says anew in each conversation.
+    stage.send(id, "RUN: true\nNOTICE").await;
+    stage.until(id, "the second end", ended(2)).await;
+    let events = stage.journal(id).await;
+    check(&events);
+    assert_eq!(ends(&events)[1], "completed");
+    let told = events.iter().any(|event| {
+        matches!(
+            &event.payload,
+            astrabox_types::EventPayload::DiagnosticRaw { topic, .. } if topic == "conversation_begun_anew"
+        )
+    });
+    assert!(told);
+    let notice = texts(&events).pop().unwrap_or_default();
+    assert!(
+        notice.contains("ended abnormally"),
+        "the program is told: {notice}"
+    );
+}

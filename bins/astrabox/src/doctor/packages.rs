@@ -23,7 +23,7 @@ struct Client {
 const CLIENTS: &[Client] = &[
     Client {
         program: "node",
-        least: 20,
+        least: 18,
         package: "nodejs",
         serves: "npm",
     },

@@ -236,13 +236,17 @@ fn values(question: &v1::Question, line: &str) -> Option<Vec<String>> {
     } else {
         vec![line]
     };
-    let option = |word: &&str| match word.parse::<usize>() {
-        Ok(number) => question.options.get(number.checked_sub(1)?).cloned(),
-        Err(_) => question
+    // An option that is itself a number is meant by its text before it is meant by a place in the list.
+    let option = |word: &&str| {
+        let named = question
             .options
             .iter()
-            .find(|option| option.eq_ignore_ascii_case(word))
-            .cloned(),
+            .find(|option| option.eq_ignore_ascii_case(word));
+        let numbered = || {
+            let number = word.parse::<usize>().ok()?;
+            question.options.get(number.checked_sub(1)?)
+        };
+        named.or_else(numbered).cloned()
     };
     let options: Option<Vec<String>> = words.iter().map(option).collect();
     let options = options.map(|mut options| {

@@ -110,7 +110,7 @@ keys! {
     "sessions.start_timeout" Duration "`1m`"
         "How long a start may take until the engine's conversation is bound.";
     "sessions.stall_timeout" Duration "`10m`"
-        "How long a turn may be silent before it fails as `engine_stalled`.";
+        "How long a turn may be silent before it fails as `engine_stalled`. A line that is still coming is no silence.";
     "sessions.interrupt_timeout" Duration "`5s`"
         "How long each step of an interrupt may take: the program's own way, a signal, a kill.";
     "sessions.idle_timeout" Duration "`30m`"

@@ -122,7 +122,7 @@ pub struct SessionSettings {
     /// From the begin of a start until the engine's conversation is bound.
     #[serde(with = "duration")]
     pub start_timeout: Duration,
-    /// How long a turn may be silent before it fails as `engine_stalled`.
+    /// How long a turn may be silent before it fails as `engine_stalled`. A line that is still coming is no silence.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
     /// Each step of an interrupt: the program's own way, a signal, a kill.

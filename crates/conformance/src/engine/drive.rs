@@ -191,6 +191,7 @@ pub(super) fn is_output(kind: &EmissionKind) -> bool {
         | EmissionKind::Terminal(_) => true,
         EmissionKind::InputConsumed(_)
         | EmissionKind::InteractionWithdrawn { .. }
+        | EmissionKind::PermissionModeChanged(_)
         | EmissionKind::BackgroundOpened
         | EmissionKind::BackgroundClosed
         | EmissionKind::Diagnostic(_) => false,
@@ -206,6 +207,7 @@ pub(super) fn summary(told: &[EmissionKind]) -> String {
         EmissionKind::InteractionRequested(_) => "interaction requested",
         EmissionKind::InteractionWithdrawn { .. } => "interaction withdrawn",
         EmissionKind::ChildRunFact(..) => "child run",
+        EmissionKind::PermissionModeChanged(_) => "permission mode changed",
         EmissionKind::BackgroundOpened => "background opened",
         EmissionKind::BackgroundClosed => "background closed",
         EmissionKind::ResponseCompleted => "response completed",

@@ -66,8 +66,14 @@ async fn the_same_request_after_the_end_starts_nothing(bench: &SandboxBench) -> 
     let spec = bench.process(&Probe::say("once"))?;
     let done = bench.run_spec(&*sandbox.workload, spec.clone()).await?;
     check_eq!(done.stdout, "once", "what it printed");
+    let ended = sandbox.workload.status(&spec.name).await.doing("status")?;
     let again = sandbox.workload.spawn(spec.clone()).await;
     let again = again.doing("spawn again")?;
+    check_eq!(
+        Some(again.pid),
+        ended.map(|ended| ended.pid),
+        "the pid of the ended process"
+    );
     check_eq!(again.exit, Some(done.exit), "the exit of the ended process");
     Ok(())
 }

@@ -121,6 +121,7 @@ faults! {
     ],
     sb13_a_second_process_is_started: SpawnStartsAgain => [
         the_same_request_gives_the_running_process,
+        the_same_request_after_the_end_starts_nothing,
         another_request_under_a_name_is_refused,
         a_restarted_server_repeats_a_spawn_without_harm,
     ],

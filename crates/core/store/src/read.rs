@@ -368,6 +368,22 @@ impl Store {
         Ok(self.last_of_kind(id, "input.consumed").await?.is_some())
     }
 
+    /// Whether a turn of this session was ever completed or interrupted, so that the program had its say.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn has_settled_turn(&self, id: SessionId) -> Result<bool> {
+        // As `last_of_kind`; an outcome comes first in the end of a turn.
+        let row = sqlx::query(
+            "SELECT 1 FROM events WHERE session_id = ? AND payload LIKE '{\"turn.ended\":{\"outcome\":%' \
+             AND payload NOT LIKE '{\"turn.ended\":{\"outcome\":{\"outcome\":\"failed\"%' LIMIT 1",
+        )
+        .bind(id.to_string())
+        .fetch_optional(&self.readers)
+        .await?;
+        Ok(row.is_some())
+    }
+
     /// The end of the last turn.
     ///
     /// # Errors

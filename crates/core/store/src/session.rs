@@ -69,7 +69,7 @@ pub struct RuntimePatch {
     /// The sandbox.
     pub sandbox_id: Option<Option<SandboxId>>,
     /// The native conversation.
-    pub native_key: Option<String>,
+    pub native_key: Option<Option<String>>,
     /// The program.
     pub program: Option<String>,
     /// Where the engine's client stands.

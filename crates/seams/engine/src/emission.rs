@@ -64,7 +64,9 @@ pub enum EmissionKind {
     },
     /// A child run began, moved or ended.
     ChildRunFact(ChildRun, Option<Json>),
-    /// Work goes on in the background after the turn's end.
+    /// The program's permission mode is this one now, by native name, because of something that it did itself.
+    PermissionModeChanged(String),
+    /// Work goes on in the background, also after the turn's end.
     BackgroundOpened,
     /// All background work is done.
     BackgroundClosed,
@@ -319,6 +321,11 @@ impl Emitter {
     /// A child run began, moved or ended.
     pub fn child_run(&mut self, run: ChildRun, native: Option<Json>) {
         self.push(EmissionKind::ChildRunFact(run, native));
+    }
+
+    /// The program changed its permission mode by itself, or by an answer to what it asked.
+    pub fn permission_mode_changed(&mut self, mode: &str) {
+        self.push(EmissionKind::PermissionModeChanged(mode.to_owned()));
     }
 
     /// Work goes on in the background.

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use tokio_util::sync::CancellationToken;
 
 use super::Test;
-use super::stand::{PATIENCE, Stand, ask, connect_to, is_root, say, status};
+use super::stand::{PATIENCE, Stand, ask, connect_to, is_root, say, status, until};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -216,7 +216,8 @@ fn opening_and_closing_leaks_no_descriptor() {
     for _ in 0..500 {
         cycle();
     }
-    assert_eq!(descriptors(), before);
+    // The upstream's thread may still hold the last connection.
+    until("every descriptor is given back", || descriptors() <= before);
     let mut last = TcpStream::connect(address).unwrap();
     last.write_all(b"last").unwrap();
     echo.join().unwrap();

@@ -105,7 +105,7 @@ impl EnginePlatform for Manager {
     ) -> Result<(), Refusal> {
         let runtime = RuntimePatch {
             sandbox_id: Some(Some(identity.sandbox_id)),
-            native_key: Some(identity.native_key.clone()),
+            native_key: Some(Some(identity.native_key.clone())),
             program: identity.program.clone(),
             ..RuntimePatch::default()
         };

@@ -42,10 +42,18 @@ impl Owner {
         self.forget_engine(&mut draft, true);
         draft.answer(key, &sandbox);
         self.background = false;
-        if matches!(
-            self.row.session.state,
+        let state = self.row.session.state;
+        let rested = matches!(
+            state,
             SessionState::Ready | SessionState::BackgroundRunning | SessionState::Creating
-        ) {
+        );
+        // A child run may have been waiting for an answer.
+        let waited = self.row.session.current_turn.is_none()
+            && matches!(
+                state,
+                SessionState::WaitingInput | SessionState::Interrupting
+            );
+        if rested || waited {
             self.set_state(&mut draft, SessionState::Hibernated, None);
         }
         self.commit(draft).await?;

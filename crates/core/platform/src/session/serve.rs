@@ -5,7 +5,9 @@ use std::time::Duration;
 use astrabox_engine::{EngineClient, EngineInput, ErrorKind, EventStream, Step};
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputState};
-use astrabox_types::{EventPayload, SessionState, TurnFailure, TurnId, TurnOrigin, TurnOutcome};
+use astrabox_types::{
+    EventPayload, InteractionAnswer, SessionState, TurnFailure, TurnId, TurnOrigin, TurnOutcome,
+};
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
@@ -18,6 +20,9 @@ use crate::Result;
 const MOST_STEPS: usize = 64;
 /// Steps that pass a waiting command at the most.
 const MOST_PASSED: u32 = 8;
+
+/// Why an interaction expires of which nobody took notice.
+const UNANSWERED: &str = "nobody answered in time";
 
 /// Why the reading of the engine's stream stopped.
 enum Pause {
@@ -356,9 +361,12 @@ impl Owner {
         if self.stop.is_some() {
             return Ok(Some(Pause::Escalate));
         }
-        if self.active_interaction().is_some() {
+        if let Some(row) = self.active_interaction() {
+            if row.child_run.is_some() {
+                return self.decline_late(runtime).await;
+            }
             let mut draft = Draft::default();
-            self.expire_interactions(&mut draft, "nobody answered in time");
+            self.expire_turns_interactions(&mut draft, UNANSWERED);
             self.set_state(
                 &mut draft,
                 SessionState::Interrupting,
@@ -383,6 +391,25 @@ impl Owner {
             return Ok(None);
         }
         Ok(Some(Pause::Idle))
+    }
+
+    /// Nobody answered a child run in time. It gets a no and goes on; the conversation is not stopped for it.
+    async fn decline_late(&mut self, runtime: &StartedRuntime) -> Result<Option<Pause>> {
+        let Some(row) = self.interactions.pop_front() else {
+            return Ok(None);
+        };
+        let mut draft = Draft::default();
+        self.expire(&row, UNANSWERED, &mut draft);
+        self.next_interaction(&mut draft);
+        self.commit(draft).await?;
+        self.progress = Instant::now();
+        if let Some(interactions) = runtime.client.interactions() {
+            let no = InteractionAnswer::Decline {
+                comment: Some(UNANSWERED.to_owned()),
+            };
+            self.to_engine(interactions.answer(&row.native_id, &no).await);
+        }
+        Ok(None)
     }
 
     /// Asks the program to stop its turn; harder means follow when it does not.
@@ -417,7 +444,6 @@ impl Owner {
         if self.row.session.current_turn.is_some() {
             self.end_turn(&mut draft, outcome, None);
         }
-        self.expire_interactions(&mut draft, "the engine was killed");
         self.forget_engine(&mut draft, gone);
         self.set_state(
             &mut draft,
@@ -463,7 +489,6 @@ impl Owner {
             let outcome = self.stopped_outcome(TurnOutcome::Failed { failure });
             self.end_turn(&mut draft, outcome, None);
         }
-        self.expire_interactions(&mut draft, "the engine's program ended");
         self.reusable = true;
         self.forget_engine(&mut draft, false);
         self.set_state(

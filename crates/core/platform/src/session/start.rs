@@ -9,7 +9,7 @@ use astrabox_startup::{
     NativeFile, StartedRuntime, StartupError, StartupRequest, start_platform_runtime,
 };
 use astrabox_types::{
-    AssignmentId, ErrorReason, SandboxId, SessionState, TurnFailure, TurnOutcome,
+    AssignmentId, ErrorReason, EventPayload, SandboxId, SessionState, TurnFailure, TurnOutcome,
 };
 use tokio::time::Instant;
 
@@ -314,6 +314,19 @@ impl Owner {
             let gone = self.destroy_sandbox().await?;
             let mut draft = Draft::default();
             self.forget_engine(&mut draft, gone);
+            let store = self.manager.store();
+            if self.row.native_key.is_some() && !store.has_settled_turn(self.id).await? {
+                // Every turn failed, and none was written down: nothing is lost that the program had.
+                self.row.native_key = None;
+                draft.commit.runtime.native_key = Some(None);
+                let payload = EventPayload::DiagnosticRaw {
+                    topic: "conversation_begun_anew".to_owned(),
+                    message: "the program had ended before it wrote anything of the conversation down; it begins anew"
+                        .to_owned(),
+                };
+                draft.event(None, payload);
+                return self.commit(draft).await.map(drop);
+            }
             let reason = format!("native conversation: {}", engine.context());
             self.set_state(&mut draft, SessionState::RecoveryRequired, Some(reason));
             return self.commit(draft).await.map(drop);
@@ -371,6 +384,9 @@ impl Owner {
     /// Writes down that no engine runs, and that there is no sandbox when its end is proven. One whose end is not
     /// proven stays written down: it is destroyed before anything else is started.
     pub(super) fn forget_engine(&mut self, draft: &mut Draft, gone: bool) {
+        // Nobody waits for an answer any more, and nothing is left to be stopped.
+        self.expire_interactions(draft, "the engine that asked is gone");
+        self.stop = None;
         self.row.checkpoint = None;
         draft.commit.runtime.checkpoint = Some(None);
         draft.commit.runtime.open_messages = Some(None);

@@ -80,6 +80,10 @@ impl Owner {
                         native,
                     );
                 }
+                EmissionKind::PermissionModeChanged(mode) => {
+                    draft.commit.session.permission_mode = Some(Some(mode.clone()));
+                    self.row.session.permission_mode = Some(mode);
+                }
                 EmissionKind::BackgroundOpened => self.background_opened(draft),
                 EmissionKind::BackgroundClosed => self.background_closed(draft),
                 // A reply's end is seen in its completed message; the turn goes on.
@@ -246,7 +250,7 @@ impl Owner {
         self.next_interaction(draft);
     }
 
-    fn expire(&self, row: &InteractionRow, reason: &str, draft: &mut Draft) {
+    pub(super) fn expire(&self, row: &InteractionRow, reason: &str, draft: &mut Draft) {
         let (id, reason) = (row.interaction.id, reason.to_owned());
         draft.interaction(InteractionChange::Expire {
             id,

@@ -183,7 +183,7 @@ async fn a_patch_changes_what_it_names_and_nothing_else() {
         runtime: RuntimePatch {
             assignment_id: Some(Some(AssignmentId::new("a-1").expect("plain"))),
             sandbox_id: Some(Some(sandbox)),
-            native_key: Some("key".into()),
+            native_key: Some(Some("key".into())),
             program: Some("fake 1".into()),
             checkpoint: Some(Some("at 7".into())),
             open_messages: Some(Some("[]".into())),

@@ -88,8 +88,8 @@ impl ClaudeProtocol {
         found.map(|(id, _)| id.clone())
     }
 
-    /// Tells when work goes on without a turn, and when the last of it is done: what the program has to say of it
-    /// is a turn of its own, which comes before it rests.
+    /// Tells when work goes on beside or without a turn, and when the last of it is done: what the program has to say
+    /// of it is a turn of its own, which comes before it rests.
     pub(super) fn tell_background(&mut self, effects: &mut Effects) {
         if self.background_told
             && self.background.is_empty()
@@ -98,7 +98,7 @@ impl ClaudeProtocol {
         {
             self.background_told = false;
             effects.emit.background_closed();
-        } else if !self.background_told && !self.background.is_empty() && self.turn.is_none() {
+        } else if !self.background_told && !self.background.is_empty() {
             self.background_told = true;
             effects.emit.background_opened();
         }

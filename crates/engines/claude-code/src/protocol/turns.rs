@@ -111,6 +111,7 @@ impl ClaudeProtocol {
                 let message = format!("the permission mode is `{mode}` now");
                 self.settings.mode.clone_from(&mode);
                 self.note("permission_mode_changed", message, None, effects);
+                effects.emit.permission_mode_changed(&mode);
             }
             return;
         }
@@ -189,12 +190,13 @@ impl ClaudeProtocol {
         self.working = false;
         self.settle_stream(*ending != Ending::Completed, effects);
         self.withdraw_requests(None, "the turn has ended", effects);
+        // Before the end, so that it is known whether questions of child runs outlive the turn.
+        self.tell_background(effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),
             Ending::Interrupted => effects.emit.interrupted(usage),
             Ending::Failed { reason, message } => effects.emit.failed(reason, message, usage),
         }
-        self.tell_background(effects);
     }
 
     pub(super) fn want_stop(&mut self, effects: &mut Effects) {

@@ -144,7 +144,7 @@ impl CodexProtocol {
         effects.emit.child_run(run, native.map(verbatim));
     }
 
-    /// Tells when work goes on without a turn, and when the last of it is done.
+    /// Tells when work goes on beside or without a turn, and when the last of it is done.
     pub(super) fn tell_background(&mut self, effects: &mut Effects) {
         let current = self.turn.as_ref().and_then(|turn| turn.id.as_deref());
         let left = self.children.values().any(Child::is_running)
@@ -156,7 +156,7 @@ impl CodexProtocol {
         if self.background && !left {
             self.background = false;
             effects.emit.background_closed();
-        } else if !self.background && left && self.turn.is_none() {
+        } else if !self.background && left {
             self.background = true;
             effects.emit.background_opened();
         }

@@ -341,6 +341,7 @@ pub(super) fn told(kind: &EmissionKind) -> String {
             run.call_id,
             native_told(native.as_ref())
         ),
+        EmissionKind::PermissionModeChanged(mode) => format!("permission mode {mode}"),
         EmissionKind::BackgroundOpened => "background opened".to_owned(),
         EmissionKind::BackgroundClosed => "background closed".to_owned(),
         EmissionKind::ResponseCompleted => "response completed".to_owned(),
