@@ -69,7 +69,7 @@ async fn undisturbed(program: &'static Program, step: Step) -> Result<&'static [
             }
             let journal = scene.settle().await?;
             scene.clear().await?;
-            anyhow::Ok(comparable(first_turn(&journal)))
+            anyhow::Ok(as_compared(&journal))
         })
         .await?;
     Ok(journal)
@@ -77,17 +77,38 @@ async fn undisturbed(program: &'static Program, step: Step) -> Result<&'static [
 
 /// The journal up to the first turn's end and the state that follows.
 fn first_turn(journal: &[v1::Event]) -> &[v1::Event] {
-    let end = journal
-        .iter()
-        .position(|event| matches!(event.payload, Some(Payload::TurnEnded(_))));
-    let end = end.map_or(journal.len(), |at| journal.len().min(at + 2));
-    &journal[..end]
+    let after = |from: usize, wanted: fn(&Payload) -> bool| {
+        let found = journal[from..]
+            .iter()
+            .position(|event| event.payload.as_ref().is_some_and(wanted));
+        found.map_or(journal.len(), |at| from + at + 1)
+    };
+    let end = after(0, |payload| matches!(payload, Payload::TurnEnded(_)));
+    let rest = after(end, |payload| matches!(payload, Payload::SessionStatus(_)));
+    &journal[..rest]
+}
+
+/// A journal as it is compared: the events in order without their numbers, and behind them the diagnostics, sorted,
+/// because a program says these from beside its turn, at a moment of its own.
+fn as_compared(journal: &[v1::Event]) -> Vec<String> {
+    let lines = comparable(first_turn(journal));
+    let plain = lines.iter().map(|line| {
+        let text = line.split_once(' ').map_or("", |(_, text)| text);
+        text.to_owned()
+    });
+    let (mut remarks, mut told): (Vec<_>, Vec<_>) =
+        plain.partition(|line| line.starts_with("diagnostic.raw"));
+    remarks.sort();
+    told.append(&mut remarks);
+    told
 }
 
 fn outcome_of(journal: &[v1::Event], expected: &[String]) -> String {
-    if comparable(first_turn(journal)) == expected {
+    let found = as_compared(journal);
+    if found == expected {
         return "same".to_owned();
     }
+    tell_difference(expected, &found);
     let ended = journal.iter().find_map(|event| match &event.payload {
         Some(Payload::TurnEnded(ended)) => Some(ended),
         _ => None,
@@ -430,6 +451,20 @@ fn is_asked(journal: &[v1::Event]) -> bool {
         }
     }
     open
+}
+
+/// Says in what two journals differ, where a failed test's output is.
+#[expect(
+    clippy::print_stderr,
+    reason = "for the person who reads a failed test"
+)]
+fn tell_difference(expected: &[String], found: &[String]) {
+    for line in expected.iter().filter(|line| !found.contains(line)) {
+        eprintln!("undisturbed only: {line}");
+    }
+    for line in found.iter().filter(|line| !expected.contains(line)) {
+        eprintln!("here only: {line}");
+    }
 }
 
 /// Says what went on, where a failed test's output is.
