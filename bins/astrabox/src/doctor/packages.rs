@@ -168,7 +168,7 @@ mod tests {
         assert!(told(true, Some("22.1.0")).ok);
         assert!(told(false, None).ok);
         for bad in [
-            told(true, Some("18.19.0")),
+            told(true, Some("16.20.2")),
             told(true, None),
             told(true, Some("x")),
         ] {

@@ -306,11 +306,16 @@ async fn a_program_that_is_killed_in_a_turn_ends_it_as_failed(bench: &EngineBenc
     drive.until(is_output, "output").await?;
     session.workload.kill_all();
     drive.until_end().await?;
+    check!(
+        session.client.exit().is_some(),
+        "it does not say how it ended"
+    );
     check_failed(&drive.told)
 }
 
 async fn closing_ends_the_program_and_the_stream(bench: &EngineBench) -> Checked {
     let session = bench.session().await?;
+    check_eq!(session.client.exit(), None, "the exit of what runs");
     let closing = session.client.close(Duration::from_secs(5));
     let closed = tokio::time::timeout(Duration::from_secs(60), closing).await;
     closed
@@ -318,6 +323,10 @@ async fn closing_ends_the_program_and_the_stream(bench: &EngineBench) -> Checked
         .doing("close")?;
     let mut drive = Drive::new(&*session.client);
     drive.until_end().await?;
+    check!(
+        session.client.exit().is_some(),
+        "it does not say how it ended"
+    );
     check_eq!(terminals(&drive.told), 0, "ends of a turn that never began");
     check_eq!(session.workload.running_processes(), [], "what runs");
     Ok(())

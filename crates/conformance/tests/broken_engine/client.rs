@@ -8,6 +8,7 @@ use astrabox_engine::{
     BindRequest, BoundConversation, Checkpoint, ChildRunControl, Emitter, EngineClient,
     EngineInput, ErrorKind, EventStream, Interactions, PermissionModes, Result, ServerInfo, Step,
 };
+use astrabox_sandbox::ExitStatus;
 use astrabox_types::InputId;
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -132,6 +133,10 @@ impl<const F: usize> EngineClient for BrokenClient<F> {
             return Ok(());
         }
         self.inner.close(within).await
+    }
+
+    fn exit(&self) -> Option<ExitStatus> {
+        self.inner.exit()
     }
 
     fn interactions(&self) -> Option<&dyn Interactions> {

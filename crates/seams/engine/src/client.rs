@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use astrabox_sandbox::ExitStatus;
 use astrabox_types::{ChildRunId, ContentPart, InputId, InteractionAnswer};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -41,6 +42,9 @@ pub trait EngineClient: Send + Sync + 'static {
 
     /// Ends the program in order: its own way first, then by signal. The stream ends.
     async fn close(&self, within: Duration) -> Result<()>;
+
+    /// How the program ended, once the stream of its steps has (EN10).
+    fn exit(&self) -> Option<ExitStatus>;
 
     /// Answering what the program asks.
     fn interactions(&self) -> Option<&dyn Interactions>;

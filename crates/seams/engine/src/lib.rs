@@ -17,7 +17,8 @@
 //!   chunking give the same emissions.
 //! * **EN9** A turn ends with exactly one `Terminal`: on the program's own word or on its exit, never on silence.
 //!   Work that goes on in the background is told before it. A tool's result may come after it, and is no new turn.
-//! * **EN10** The event stream ends only after the process ended; a lost connection is `Detached`.
+//! * **EN10** The event stream ends only after the process ended, and the client then says how; a lost connection is
+//!   `Detached`.
 //! * **EN11** Unknown native events are kept as diagnostics with the native text, never dropped.
 //! * **EN12** Output of a child run carries its id and is never taken for the parent's.
 //! * **EN13** Every server request of the program gets an answer, also one that is not known.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use astrabox_engine::{EngineClient, EngineInput, ErrorKind, EventStream, Step};
+use astrabox_sandbox::ExitReason;
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputState};
 use astrabox_types::{
@@ -58,7 +59,7 @@ impl Owner {
             match self.read(&runtime).await? {
                 Pause::Draining => return Ok(()),
                 Pause::Detached => return self.missed().await,
-                Pause::Ended => return self.engine_ended().await,
+                Pause::Ended => return self.engine_ended(&runtime).await,
                 Pause::Escalate => {
                     if !self.escalate(&runtime).await? {
                         return Ok(());
@@ -433,7 +434,7 @@ impl Owner {
                 .read_to_end(runtime.client.as_ref(), runtime, within)
                 .await?
         {
-            self.engine_ended().await?;
+            self.engine_ended(runtime).await?;
             return Ok(false);
         }
         tracing::warn!(session = %self.id, "the engine did not end; destroying its sandbox");
@@ -477,13 +478,18 @@ impl Owner {
     }
 
     /// The program is gone, the sandbox is there: the next input starts a program in it.
-    async fn engine_ended(&mut self) -> Result<()> {
+    async fn engine_ended(&mut self, runtime: &StartedRuntime) -> Result<()> {
         let mut draft = Draft::default();
         self.background = false;
         if self.row.session.current_turn.is_some() {
-            // An adapter owes a terminal on exit; one that does not give it must not wedge the session.
+            // An adapter owes a terminal on exit for a turn that it knows of. This one came when the program was
+            // already dead, or the adapter does not give what it owes; neither may wedge the session.
+            let reason = match runtime.client.exit().map(|exit| exit.reason) {
+                None | Some(ExitReason::Exited | ExitReason::Killed) => "engine_exited",
+                Some(limit) => limit.code(),
+            };
             let failure = TurnFailure {
-                reason: "engine_exited".to_owned(),
+                reason: reason.to_owned(),
                 message: "the engine's program ended".to_owned(),
             };
             let outcome = self.stopped_outcome(TurnOutcome::Failed { failure });

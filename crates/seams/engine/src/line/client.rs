@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use astrabox_sandbox::{
-    OutputEvent, OutputStream, ProcessName, Signal, SignalScope, SpawnSpec, Workload,
+    ExitStatus, OutputEvent, OutputStream, ProcessName, Signal, SignalScope, SpawnSpec, Workload,
 };
 use astrabox_types::{ChildRunId, InteractionAnswer};
 use async_trait::async_trait;
@@ -143,7 +143,7 @@ impl<P: LineProtocol> LineClient<P> {
                 if let Some(step) = core.ready_step(&self.process, handshake) {
                     return Ok(Some(step));
                 }
-                if core.exited {
+                if core.exit.is_some() {
                     return Ok(None);
                 }
             }
@@ -293,7 +293,7 @@ impl<P: LineProtocol> LineClient<P> {
     async fn say_close(&self) -> Result<()> {
         let end = {
             let mut core = self.core();
-            if core.exited || !core.outbox.is_empty() {
+            if core.exit.is_some() || !core.outbox.is_empty() {
                 return Ok(());
             }
             core.command(|protocol, effects| {
@@ -429,7 +429,7 @@ impl<P: LineProtocol> EngineClient for LineClient<P> {
     }
 
     async fn interrupt(&self) -> Result<()> {
-        if self.core().exited {
+        if self.core().exit.is_some() {
             return Ok(());
         }
         self.command(|protocol, effects| {
@@ -445,6 +445,10 @@ impl<P: LineProtocol> EngineClient for LineClient<P> {
 
     async fn close(&self, within: Duration) -> Result<()> {
         self.end_process(within).await
+    }
+
+    fn exit(&self) -> Option<ExitStatus> {
+        self.core().exit.clone()
     }
 
     fn interactions(&self) -> Option<&dyn Interactions> {

@@ -34,7 +34,7 @@ pub(super) struct Core<P> {
     asked: Consumed,
     /// How far output was read when a step was last given.
     alive_at: u64,
-    pub(super) exited: bool,
+    pub(super) exit: Option<ExitStatus>,
 }
 
 /// Bytes on their way to the program, with the offset at which the runner takes them.
@@ -113,7 +113,7 @@ impl<P: LineProtocol> Core<P> {
             held: Step::default(),
             asked: Consumed::default(),
             alive_at: 0,
-            exited: false,
+            exit: None,
         }
     }
 
@@ -180,7 +180,7 @@ impl<P: LineProtocol> Core<P> {
                 self.alive_at = self.splitter.end();
                 return Some(std::mem::take(&mut self.held));
             }
-            if self.exited {
+            if self.exit.is_some() {
                 return None;
             }
             moved = true;
@@ -241,7 +241,7 @@ impl<P: LineProtocol> Core<P> {
     /// Queues an input: it is handled together with the step that tells of it.
     pub(super) fn queue(&mut self, input: EngineInput) {
         // After the end nobody reads any more: the input stays the platform's, for the next process.
-        if !self.exited {
+        if self.exit.is_none() {
             self.deliveries.push_back(input);
         }
     }
@@ -271,7 +271,7 @@ impl<P: LineProtocol> Core<P> {
         &mut self,
         run: impl FnOnce(&mut P, &mut Effects) -> Result<()>,
     ) -> Result<()> {
-        if self.exited {
+        if self.exit.is_some() {
             let text = "the program has ended; nobody is there to take it";
             return Err(Error::new(ErrorKind::Exited, "command", text));
         }
@@ -340,6 +340,6 @@ impl<P: LineProtocol> Core<P> {
         self.outbox.clear();
         self.deliveries.clear();
         self.held.commit = true;
-        self.exited = true;
+        self.exit = Some(exit.clone());
     }
 }

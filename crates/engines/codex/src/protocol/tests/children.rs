@@ -60,6 +60,7 @@ fn a_childs_output_carries_its_id_and_its_end_is_never_the_parents() {
             "[child-1] delta text/m@1.2 @0 \"hi\"",
             "[child-1] text/m@1.2: Text \"hi\" +",
             "child child-1 Completed title=Some(\"look around\") call=Some(\"c@1.1\")",
+            "background closed",
         ]
     );
     assert!(
@@ -81,7 +82,7 @@ fn a_child_is_told_when_it_begins_moves_and_ends() {
         child_turn(&mut driver, "turn/started", "inProgress");
         assert_eq!(
             driver.told(),
-            ["child child-1 Running title=None call=None"]
+            ["child child-1 Running title=None call=None", "background opened"]
         );
         spawn(&mut driver);
         let told = driver.told();
@@ -115,7 +116,7 @@ fn a_child_of_the_second_generation_is_told_by_its_activity() {
     let running = "child child-1 Running title=Some(\"/root/task\") call=Some(\"a\") +";
     assert_eq!(
         driver.told(),
-        [running],
+        [running, "background opened"],
         "its own turn says more than its parent"
     );
     child_turn(&mut driver, "turn/completed", "completed");
@@ -156,7 +157,7 @@ fn work_that_outlives_the_turn_is_told_until_its_end() {
     );
     driver.told();
     driver.complete("completed");
-    assert_eq!(driver.told(), ["background opened", "END completed"]);
+    assert_eq!(driver.told(), ["END completed"]);
     driver.deliver(2).expect("it is taken");
     driver.answer_last("turn/start", &json!({"turn": {"id": "turn-2"}}));
     child_turn(&mut driver, "turn/completed", "completed");
@@ -242,7 +243,7 @@ fn a_childs_question_closes_with_its_own_turn_and_not_with_its_parents() {
     driver.request(0, "item/commandExecution/requestApproval", &params);
     driver.told();
     driver.complete("completed");
-    assert_eq!(driver.told(), ["background opened", "END completed"]);
+    assert_eq!(driver.told(), ["END completed"]);
     child_turn(&mut driver, "turn/completed", "interrupted");
     assert_eq!(driver.told()[0], "withdraws 1.0: the turn has ended");
 }
