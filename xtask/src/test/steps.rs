@@ -81,15 +81,9 @@ pub(super) const STEPS: &[Step] = &[
         needs: &["tools"],
         limit: minutes(20),
         run: |context, step| {
-            let args = [
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ];
-            context.outcome(context.cargo(args), step.limit)
+            let mut command = context.cargo(["clippy", "--workspace", "--all-targets"]);
+            command.args(FAULT_POINTS).args(["--", "-D", "warnings"]);
+            context.outcome(command, step.limit)
         },
     },
     Step {

@@ -82,7 +82,10 @@ fn a_child_is_told_when_it_begins_moves_and_ends() {
         child_turn(&mut driver, "turn/started", "inProgress");
         assert_eq!(
             driver.told(),
-            ["child child-1 Running title=None call=None", "background opened"]
+            [
+                "child child-1 Running title=None call=None",
+                "background opened"
+            ]
         );
         spawn(&mut driver);
         let told = driver.told();
