@@ -10,6 +10,7 @@ mod interaction;
 mod json;
 mod reason;
 mod resource;
+mod secret;
 mod session_state;
 mod tooling;
 
@@ -32,6 +33,7 @@ pub use resource::{
     Agent, AgentSpec, ApprovalDecision, ApprovalRule, Environment, EnvironmentSpec, Networking,
     PermissionLevel, ResourceLimits, Session, SessionKind,
 };
+pub use secret::Secret;
 pub use session_state::{SessionState, TRANSITIONS, may_go};
 pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Skill};
 

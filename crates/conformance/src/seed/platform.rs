@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use astrabox_egress::{CredentialGrant, CredentialPlan, HostPattern};
+use astrabox_egress::{
+    BodyPlace, CredentialGrant, CredentialPlan, HeaderPlace, HostPattern, MintKey, Placeholder,
+    Places,
+};
 use astrabox_model::{CredentialKind, ModelRequest, ResolvedModelAccess};
 use astrabox_sandbox::{Sandbox, SandboxProvider};
 use astrabox_secrets::Secret;
@@ -101,8 +104,18 @@ impl EnginePlatform for SpecPlatform {
         Ok(CredentialPlan {
             http_basic: vec![CredentialGrant {
                 credential_id: "vcrd-spec".to_owned(),
-                placeholder: "placeholder-spec".to_owned(),
+                placeholder: Placeholder::mint(&MintKey::new([0; 32]), "sbx-spec", "vcrd-spec"),
                 hosts: vec![host],
+                methods: Vec::new(),
+                paths: Vec::new(),
+                places: Places {
+                    header: HeaderPlace::Basic {
+                        username: "spec".to_owned(),
+                    },
+                    body: BodyPlace::Refuse,
+                    websocket: false,
+                },
+                cleartext: false,
             }],
             ..CredentialPlan::default()
         })

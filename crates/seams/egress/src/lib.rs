@@ -16,9 +16,13 @@
 mod address;
 mod credential;
 mod host;
+mod path;
+mod placeholder;
 mod policy;
 
 pub use address::{AddressClass, AddressRange, classify, is_metadata};
-pub use credential::{CredentialGrant, CredentialPlan};
+pub use credential::{BodyPlace, CredentialGrant, CredentialPlan, HeaderPlace, Places};
 pub use host::{Host, HostPattern, InvalidHost, InvalidPattern};
+pub use path::{InvalidPath, PathPattern};
+pub use placeholder::{DIGITS, InvalidPlaceholder, MARKER, MintKey, Placeholder};
 pub use policy::{Decision, DenyReason, Destination, EgressPolicy, Scheme};

@@ -1,9 +1,10 @@
 //! How a provider's sandbox meets the egress proxy.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use astrabox_egress::EgressPolicy;
-use astrabox_types::{SandboxId, SessionId};
+use astrabox_egress::{CredentialPlan, EgressPolicy};
+use astrabox_types::{SandboxId, Secret, SessionId};
 use async_trait::async_trait;
 
 use crate::Result;
@@ -41,4 +42,44 @@ pub trait EgressGate: Send + Sync + 'static {
 
     /// Ends all connections and forgets the workload.
     async fn close(&self, sandbox_id: SandboxId) -> Result<()>;
+}
+
+/// The values of credentials, by credential id. It has no Debug and no Serialize.
+#[derive(Default)]
+pub struct CredentialValues(BTreeMap<String, Secret>);
+
+impl CredentialValues {
+    /// Adds a value.
+    pub fn insert(&mut self, credential_id: impl Into<String>, value: Secret) {
+        self.0.insert(credential_id.into(), value);
+    }
+
+    /// Every value with its credential's id.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Secret)> {
+        self.0.iter().map(|(id, value)| (id.as_str(), value))
+    }
+}
+
+/// The egress proxy as the platform sees it: what may be put into the requests of a workload.
+///
+/// Apart from [`EgressGate`], so that no provider ever holds a value.
+///
+/// * **GT5** After `set_credentials` returns, every request that begins is judged by the new plan and gets the new
+///   values, on connections that are open as well; connections to destinations that only the old plan allowed are
+///   closed. It may come before the workload is opened, and outlives its opening again. An empty plan takes all away.
+/// * **GT6** A workload that is closed has no credentials any more.
+/// * **GT7** No value is ever on a disk, in a log, in an error or in an audit event.
+#[async_trait]
+pub trait EgressCredentials: Send + Sync + 'static {
+    /// Replaces the credentials of a workload, open or to be opened.
+    async fn set_credentials(
+        &self,
+        sandbox_id: SandboxId,
+        plan: CredentialPlan,
+        values: CredentialValues,
+    ) -> Result<()>;
+
+    /// The certificate, as PEM, that signs for the hosts at which TLS is ended to put credentials in. Workloads have
+    /// to trust it; nobody else should.
+    async fn authority(&self) -> Result<String>;
 }

@@ -13,9 +13,9 @@
 use std::sync::Arc;
 
 pub use astrabox_registry as registry;
+pub use astrabox_types::Secret;
 use astrabox_types::{SeamError, SeamErrorKind};
 use async_trait::async_trait;
-use zeroize::Zeroizing;
 
 /// What went wrong at the secrets seam.
 pub type Error = SeamError<ErrorKind>;
@@ -47,23 +47,6 @@ impl SeamErrorKind for ErrorKind {
 
     fn retryable(self) -> bool {
         matches!(self, Self::Unavailable)
-    }
-}
-
-/// A secret value. It has no Debug, no Display, no Serialize; its memory is wiped when it is dropped.
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// Takes a value.
-    #[must_use]
-    pub fn new(value: Vec<u8>) -> Self {
-        Self(Zeroizing::new(value))
-    }
-
-    /// The value, for the one place that puts it on a wire.
-    #[must_use]
-    pub fn expose(&self) -> &[u8] {
-        &self.0
     }
 }
 
