@@ -128,6 +128,15 @@ pub struct InvalidPattern {
     why: String,
 }
 
+impl InvalidPattern {
+    pub(crate) fn new(pattern: &str, why: &str) -> Self {
+        Self {
+            pattern: pattern.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}
+
 impl HostPattern {
     /// A pattern for exactly one host and port.
     #[must_use]
@@ -164,10 +173,7 @@ impl FromStr for HostPattern {
     type Err = InvalidPattern;
 
     fn from_str(text: &str) -> Result<Self, InvalidPattern> {
-        let invalid = |why: &str| InvalidPattern {
-            pattern: text.to_owned(),
-            why: why.to_owned(),
-        };
+        let invalid = |why: &str| InvalidPattern::new(text, why);
         let (host, port) = split_port(text).map_err(invalid)?;
         let (host, subdomains) = match host.strip_prefix("*.") {
             Some(rest) => (rest, true),

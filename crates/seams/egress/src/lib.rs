@@ -15,6 +15,7 @@
 
 mod address;
 mod credential;
+mod destination;
 mod host;
 mod path;
 mod placeholder;
@@ -24,8 +25,9 @@ mod request;
 mod substitute;
 mod target;
 
-pub use address::{AddressClass, AddressRange, classify, is_metadata};
+pub use address::{AddressClass, AddressRange, AddressRules, classify, is_metadata};
 pub use credential::{BodyPlace, CredentialGrant, CredentialPlan, HeaderPlace, Places};
+pub use destination::{DestinationPattern, RangePattern};
 pub use host::{Host, HostPattern, InvalidHost, InvalidPattern};
 pub use path::{InvalidPath, PathPattern};
 pub use placeholder::{DIGITS, InvalidPlaceholder, MARKER, MintKey, Placeholder};
