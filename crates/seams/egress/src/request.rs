@@ -168,7 +168,7 @@ impl RequestRules {
         both.filter_map(|(grant, verdict)| verdict.is_ok().then_some(grant))
     }
 
-    /// What becomes of the body. `content_encoding` is the header's value, all of its lines joined by commas, empty
+    /// What becomes of the body (EG23, EG24). `content_encoding` is the header's value, all of its lines joined by commas, empty
     /// when there is none.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl RequestRules {
         })
     }
 
-    /// What becomes of the messages of the WebSocket that the request opens. Unless it is [`BodyTreatment::Unseen`],
+    /// What becomes of the messages of the WebSocket that the request opens (EG23). Unless it is [`BodyTreatment::Unseen`],
     /// the caller must not let both ends agree on an extension that compresses.
     #[must_use]
     pub fn messages(&self) -> BodyTreatment {
@@ -205,7 +205,7 @@ impl RequestRules {
         }
     }
 
-    /// Refuses a trailer with a placeholder in it, in any form.
+    /// Refuses a trailer with a placeholder in it, in any form (EG15).
     ///
     /// # Errors
     /// When there is one.

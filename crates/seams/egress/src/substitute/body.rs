@@ -18,7 +18,7 @@ pub enum Surface {
     BinaryMessage,
 }
 
-/// Looks through one body or message and puts values in the place of placeholders.
+/// Looks through one body or message and puts values in the place of placeholders (EG19).
 ///
 /// Of what it is given it holds back at most the beginning of a placeholder, and only when the bytes at the end could
 /// be one. After a refusal nothing more is to be sent; what has been emitted before holds no part of a placeholder
