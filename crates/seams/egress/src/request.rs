@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::substitute::{find_encoded, find_marker, placeholder_at};
+use crate::substitute::{find_marker, holds_encoded, placeholder_at};
 use crate::{
     BodyPlace, CanonicalTarget, CredentialGrant, CredentialPlan, Host, Place, Refusal,
     RefusalReason,
@@ -224,14 +224,14 @@ impl RequestRules {
     }
 
     pub(crate) fn refuse_encoded(&self, text: &[u8], place: Place) -> Result<(), Refusal> {
-        match find_encoded(text) {
-            None => Ok(()),
-            Some(_) => Err(Refusal {
-                reason: RefusalReason::Encoded,
-                place,
-                credential_id: None,
-            }),
+        if !holds_encoded(text) {
+            return Ok(());
         }
+        Err(Refusal {
+            reason: RefusalReason::Encoded,
+            place,
+            credential_id: None,
+        })
     }
 
     /// The one credential that a placeholder means in this place (EG14).

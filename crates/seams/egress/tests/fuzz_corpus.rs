@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 
 #[path = "../../../../fuzz/src/egress/mod.rs"]
-#[expect(unreachable_pub, reason = "the fuzz crate, whose file it is, exports it")]
+#[expect(
+    unreachable_pub,
+    reason = "the fuzz crate, whose file it is, exports it"
+)]
 mod egress;
 
 /// Runs a target over its committed corpus, and over what is no corpus at all.
