@@ -41,7 +41,8 @@
 //! * **EG17** A Basic credential is decoded, looked through as a header's value, and encoded again.
 //! * **EG18** What is put in is not looked at again: a value may hold what looks like a placeholder.
 //! * **EG19** However a body is cut, the result is the same. A body without a placeholder is forwarded as the same
-//!   bytes. At most the beginning of a placeholder is held back.
+//!   bytes. At most the beginning of a placeholder is held back. A body of small stated length is looked through before
+//!   anything goes upstream.
 //! * **EG20** A value with a control character, an empty or an overlong one is refused when it is stored and when it
 //!   is used.
 //! * **EG23** Bodies and WebSocket messages of a request for which a usable credential says

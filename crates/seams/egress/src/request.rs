@@ -72,8 +72,8 @@ pub enum BodyTreatment {
 pub enum BodyLength {
     /// As the request tells it.
     Keep,
-    /// The body is collected and rewritten first, and its new length is stated. Nothing of the request has gone
-    /// upstream when it is refused.
+    /// By the length of what goes upstream: the body is collected and looked through first, so nothing of the request
+    /// has gone upstream when it is refused.
     Collect,
     /// Chunked, or by the end of the stream in HTTP/2: Content-Length is dropped.
     Stream,
@@ -81,12 +81,14 @@ pub enum BodyLength {
 
 impl BodyTreatment {
     /// How to tell the length of a body whose request stated `content_length` bytes, or none. A body of at most
-    /// `limit` bytes is worth to be collected.
+    /// `limit` bytes is worth collecting. One whose length is not stated is never collected: its sender may wait for
+    /// answers before it ends.
     #[must_use]
     pub fn length(self, content_length: Option<u64>, limit: u64) -> BodyLength {
         match (self, content_length) {
-            (Self::Unseen | Self::Scan, _) | (Self::Replace, None | Some(0)) => BodyLength::Keep,
-            (Self::Replace, Some(length)) if length <= limit => BodyLength::Collect,
+            (Self::Unseen, _) | (_, None | Some(0)) => BodyLength::Keep,
+            (_, Some(length)) if length <= limit => BodyLength::Collect,
+            (Self::Scan, Some(_)) => BodyLength::Keep,
             (Self::Replace, Some(_)) => BodyLength::Stream,
         }
     }

@@ -489,11 +489,13 @@ fn eg23_eg24_what_becomes_of_a_body() {
 }
 
 #[test]
-fn the_length_of_a_body_is_told_anew_only_when_it_may_change() {
+fn eg19_the_length_of_a_body_is_told_anew_only_when_it_may_change() {
     use BodyLength::{Collect, Keep, Stream};
     for (treatment, length, wanted) in [
         (BodyTreatment::Unseen, Some(10), Keep),
         (BodyTreatment::Scan, Some(1000), Keep),
+        (BodyTreatment::Scan, Some(100), Collect),
+        (BodyTreatment::Scan, None, Keep),
         (BodyTreatment::Replace, None, Keep),
         (BodyTreatment::Replace, Some(0), Keep),
         (BodyTreatment::Replace, Some(1), Collect),
