@@ -104,6 +104,7 @@ impl EnginePlatform for SpecPlatform {
         Ok(CredentialPlan {
             http_basic: vec![CredentialGrant {
                 credential_id: "vcrd-spec".to_owned(),
+                handle: format!("https://{CREDENTIAL_HOST}/spec"),
                 placeholder: Placeholder::mint(&MintKey::new([0; 32]), "sbx-spec", "vcrd-spec"),
                 hosts: vec![host],
                 methods: Vec::new(),
