@@ -361,3 +361,6 @@ pub(crate) fn content(capabilities: &EngineCapabilities, content: &[ContentPart]
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
