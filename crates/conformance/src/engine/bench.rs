@@ -96,6 +96,7 @@ impl EngineBench {
                 system: "Be brief.".to_owned(),
                 engine_options: BTreeMap::new(),
                 permission_mode: None,
+                repository: None,
                 mcp_servers: Vec::new(),
                 skills: Vec::new(),
                 approval_rules: Vec::new(),

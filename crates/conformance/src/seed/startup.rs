@@ -90,6 +90,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             system: String::new(),
             engine_options: BTreeMap::new(),
             permission_mode: None,
+            repository: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),

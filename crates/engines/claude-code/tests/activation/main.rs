@@ -50,6 +50,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
                 name: "hello".to_owned(),
                 files: BTreeMap::from([("SKILL.md".to_owned(), "say it".to_owned())]),
             }],
+            repository: None,
             approval_rules: Vec::new(),
             metadata: BTreeMap::new(),
         },

@@ -33,6 +33,7 @@ fn agent() -> AgentSpec {
         permission_mode: None,
         mcp_servers: Vec::new(),
         skills: Vec::new(),
+        repository: None,
         approval_rules: Vec::new(),
         metadata: BTreeMap::new(),
     }
