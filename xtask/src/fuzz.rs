@@ -47,6 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     let chosen = choose(&all, args.targets)?;
     install(&root)?;
+    build(&root)?;
     let mut broken = Vec::new();
     for target in chosen {
         println!("\n==> {target}, for {} s", args.seconds);
@@ -103,6 +104,18 @@ fn install(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What every call of cargo-fuzz says. No sanitizer: those need a nightly toolchain, and there is no unsafe code to look
+/// for.
+const OPTIONS: [&str; 4] = ["--sanitizer", "none", "--fuzz-dir", FOLDER];
+
+/// Builds all targets, so that a failure afterwards is something found.
+fn build(root: &Path) -> Result<()> {
+    let mut build = cargo(root);
+    build.args(["fuzz", "build"]).args(OPTIONS);
+    ensure!(succeeds(&mut build)?, "the targets do not build");
+    Ok(())
+}
+
 /// Runs one target; whether it found nothing.
 fn fuzz(root: &Path, target: &str, seconds: u64) -> Result<bool> {
     let folder = root.join(FOLDER);
@@ -111,16 +124,7 @@ fn fuzz(root: &Path, target: &str, seconds: u64) -> Result<bool> {
     let found = folder.join("target").join("corpus").join(target);
     fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
     let mut command = cargo(root);
-    // No sanitizer: those need a nightly toolchain, and there is no unsafe code to look for.
-    command.args([
-        "fuzz",
-        "run",
-        "--sanitizer",
-        "none",
-        "--fuzz-dir",
-        FOLDER,
-        target,
-    ]);
+    command.args(["fuzz", "run"]).args(OPTIONS).arg(target);
     command.arg(&found).arg(&committed);
     command.arg("--");
     command.arg(format!("-max_total_time={seconds}"));

@@ -149,6 +149,7 @@ static ANY_PLACE: LazyLock<RequestRules> = LazyLock::new(|| rules(HeaderPlace::A
 fn rules(header: HeaderPlace) -> RequestRules {
     let grant = |id: &str, placeholder: &Placeholder, host: &str| CredentialGrant {
         credential_id: id.into(),
+        handle: String::new(),
         placeholder: placeholder.clone(),
         hosts: vec![host.parse().expect("a host")],
         methods: Vec::new(),

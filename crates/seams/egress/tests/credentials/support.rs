@@ -22,6 +22,7 @@ pub(crate) fn stolen(credential_id: &str) -> Placeholder {
 pub(crate) fn grant(credential_id: &str, host: &str) -> CredentialGrant {
     CredentialGrant {
         credential_id: credential_id.into(),
+        handle: "TOKEN".into(),
         placeholder: placeholder(credential_id),
         hosts: vec![host.parse().expect(host)],
         methods: Vec::new(),
