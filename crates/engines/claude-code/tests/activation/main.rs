@@ -51,6 +51,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
                 files: BTreeMap::from([("SKILL.md".to_owned(), "say it".to_owned())]),
             }],
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
         permission_mode: None,

@@ -34,6 +34,7 @@ fn agent() -> AgentSpec {
         mcp_servers: Vec::new(),
         skills: Vec::new(),
         approval_rules: Vec::new(),
+        vault_ids: Vec::new(),
         metadata: BTreeMap::new(),
     }
 }
