@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use astrabox_types::{
     AgentId, ApprovalRule, ContentPart, Interaction, InteractionState, JournalEvent, McpServer,
-    Networking, PermissionLevel, ResourceLimits, SandboxId, Session, Skill, TurnId,
+    Networking, PermissionLevel, ResourceLimits, SandboxId, Session, Skill, TurnId, VaultId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -79,6 +79,8 @@ pub struct AgentDraft {
     /// See `AgentSpec`.
     pub approval_rules: Vec<ApprovalRule>,
     /// See `AgentSpec`.
+    pub vault_ids: Vec<VaultId>,
+    /// See `AgentSpec`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -107,6 +109,8 @@ pub struct AgentUpdate {
     pub skills: Option<Vec<Skill>>,
     /// See `AgentDraft`.
     pub approval_rules: Option<Vec<ApprovalRule>>,
+    /// See `AgentDraft`.
+    pub vault_ids: Option<Vec<VaultId>>,
     /// See `AgentDraft`.
     pub metadata: Option<BTreeMap<String, String>>,
 }
