@@ -111,6 +111,7 @@ impl EngineBench {
                 endpoint_provider: "conformance".to_owned(),
             },
             model_placeholder: PLACEHOLDER.to_owned(),
+            mcp_headers: Vec::new(),
             workload: Arc::new(workload.clone()),
             env: environment(),
             conversation,

@@ -9,6 +9,7 @@ mod hub;
 mod manager;
 mod parts;
 mod platform;
+mod platform_vaults;
 mod session;
 mod validate;
 mod vault;

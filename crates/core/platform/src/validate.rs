@@ -381,3 +381,6 @@ pub(crate) fn content(capabilities: &EngineCapabilities, content: &[ContentPart]
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,7 @@ impl Manager {
 impl EnginePlatform for Manager {
     async fn deployment_settings(&self) -> Result<DeploymentSettings, Refusal> {
         Ok(DeploymentSettings {
+            authority: None,
             callback_address: self.parts.settings.callback_address.clone(),
             model_gateway: self
                 .parts

@@ -1,6 +1,6 @@
 //! The checks of what clients say about credentials; each names the field, and none repeats a value.
 
-use astrabox_egress::{HostPattern, PathPattern};
+use astrabox_egress::{HostPattern, PathPattern, check_value};
 use astrabox_types::{
     AllowedRequests, CredentialSecret, CredentialSpec, OauthRefresh, Secret,
 };
@@ -39,8 +39,6 @@ const MAX_HOSTS: usize = 64;
 const MAX_REQUEST_RULES: usize = 50;
 const MAX_MODELS: usize = 256;
 const MAX_TEXT: usize = 1024;
-/// The longest secret, bytes.
-pub(crate) const MAX_SECRET_BYTES: usize = 16 << 10;
 
 /// A name for people.
 pub(crate) fn display_name(name: &str, least: usize) -> Result<()> {
@@ -147,18 +145,7 @@ pub(crate) fn secret(spec: &CredentialSpec, secret: &CredentialSecret) -> Result
 
 /// A value goes into a header line: what would end or bend that line is no part of it.
 fn value(field: &str, value: &Secret) -> Result<()> {
-    let bytes = value.expose();
-    if bytes.is_empty() || bytes.len() > MAX_SECRET_BYTES {
-        let text = format!("has 1 to {MAX_SECRET_BYTES} bytes");
-        return Err(Error::field(field, text));
-    }
-    if bytes.iter().any(u8::is_ascii_control) {
-        return Err(Error::field(
-            field,
-            "has no control characters; is there a line feed at its end?",
-        ));
-    }
-    Ok(())
+    check_value(value.expose()).map_err(|error| Error::field(field, error))
 }
 
 fn plain(field: &str, text: &str, least: usize, most: usize) -> Result<()> {

@@ -63,6 +63,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
             endpoint_provider: "direct".to_owned(),
         },
         model_placeholder: "placeholder-1".to_owned(),
+        mcp_headers: Vec::new(),
         workload: Arc::new(workload.clone()),
         env: BTreeMap::from([
             ("HOME".to_owned(), "/home/agent".to_owned()),

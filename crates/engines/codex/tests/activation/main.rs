@@ -54,6 +54,7 @@ fn context(workload: &Arc<Memory>, conversation: Conversation) -> EngineStartupC
             endpoint_provider: "direct".to_owned(),
         },
         model_placeholder: "placeholder-1".to_owned(),
+        mcp_headers: Vec::new(),
         workload: Arc::clone(workload) as _,
         env: BTreeMap::from([("HOME".to_owned(), "/home/agent".to_owned())]),
         conversation,
