@@ -173,7 +173,11 @@ impl SecretStore for Store {
     async fn rotate_key(&self) -> Result<KeyVersion, Error> {
         self.rotate(usize::MAX);
         let newest = *self.disk().keys.last().expect("a key");
-        Ok(KeyVersion(if self.has(Fault::CountsNoKeys) { 1 } else { newest }))
+        Ok(KeyVersion(if self.has(Fault::CountsNoKeys) {
+            1
+        } else {
+            newest
+        }))
     }
 }
 
@@ -240,7 +244,10 @@ impl SecretsFixture for Fixture {
 fn each_fault_fails_its_own_cases_and_no_others() {
     let faults: &[(Fault, &[&str])] = &[
         (Fault::None, &[]),
-        (Fault::LosesTheLastByte, &["a_value_is_read_back_bit_for_bit"]),
+        (
+            Fault::LosesTheLastByte,
+            &["a_value_is_read_back_bit_for_bit"],
+        ),
         (
             Fault::KeepsTheFirst,
             &[
@@ -258,20 +265,29 @@ fn each_fault_fails_its_own_cases_and_no_others() {
                 "a_change_of_the_key_that_is_cut_off_keeps_every_value",
             ],
         ),
-        (Fault::IgnoresCase, &["a_value_is_not_read_under_another_name"]),
+        (
+            Fault::IgnoresCase,
+            &["a_value_is_not_read_under_another_name"],
+        ),
         (
             Fault::IsNotBoundToItsName,
             &["a_stored_value_in_another_place_is_damaged"],
         ),
         (Fault::KeepsItInTheClear, &["nothing_at_rest_shows_a_value"]),
         (Fault::DoesNotSeeDamage, &["a_changed_byte_is_an_error"]),
-        (Fault::RemovesOnlyOnce, &["removing_is_final_and_may_be_repeated"]),
+        (
+            Fault::RemovesOnlyOnce,
+            &["removing_is_final_and_may_be_repeated"],
+        ),
         (
             Fault::RemovesNothing,
             &["removing_is_final_and_may_be_repeated"],
         ),
         (Fault::TellsWhatIsDamaged, &["no_error_tells_a_value"]),
-        (Fault::CountsNoKeys, &["a_change_of_the_key_keeps_every_value"]),
+        (
+            Fault::CountsNoKeys,
+            &["a_change_of_the_key_keeps_every_value"],
+        ),
         (
             Fault::LosesValuesWithTheKey,
             &[

@@ -107,22 +107,52 @@ mod tests {
     use super::*;
 
     fn of(status: u16, body: &str) -> Result<Tokens, Error> {
-        read(StatusCode::from_u16(status).expect("a status"), body.as_bytes())
+        read(
+            StatusCode::from_u16(status).expect("a status"),
+            body.as_bytes(),
+        )
     }
 
     #[test]
     fn an_answer_is_read_as_servers_write_it() {
         for (body, refresh, seconds) in [
-            (r#"{"access_token":"a","token_type":"Bearer","expires_in":60}"#, None, Some(60)),
-            (r#"{"access_token":"a","token_type":"bearer","expires_in":"60","x":[]}"#, None, Some(60)),
-            (r#"{"access_token":"a","refresh_token":"r"}"#, Some("r"), None),
-            (r#"{"access_token":"a","refresh_token":null,"expires_in":null}"#, None, None),
+            (
+                r#"{"access_token":"a","token_type":"Bearer","expires_in":60}"#,
+                None,
+                Some(60),
+            ),
+            (
+                r#"{"access_token":"a","token_type":"bearer","expires_in":"60","x":[]}"#,
+                None,
+                Some(60),
+            ),
+            (
+                r#"{"access_token":"a","refresh_token":"r"}"#,
+                Some("r"),
+                None,
+            ),
+            (
+                r#"{"access_token":"a","refresh_token":null,"expires_in":null}"#,
+                None,
+                None,
+            ),
         ] {
             let tokens = of(200, body).unwrap_or_else(|error| panic!("{body}: {error}"));
             assert!(tokens.access_token.expose() == b"a");
-            let given = tokens.refresh_token.as_ref().map(|token| token.expose().to_vec());
-            assert_eq!(given, refresh.map(|token| token.as_bytes().to_vec()), "{body}");
-            assert_eq!(tokens.expires_in, seconds.map(Duration::from_secs), "{body}");
+            let given = tokens
+                .refresh_token
+                .as_ref()
+                .map(|token| token.expose().to_vec());
+            assert_eq!(
+                given,
+                refresh.map(|token| token.as_bytes().to_vec()),
+                "{body}"
+            );
+            assert_eq!(
+                tokens.expires_in,
+                seconds.map(Duration::from_secs),
+                "{body}"
+            );
         }
     }
 
@@ -133,13 +163,43 @@ mod tests {
             (200, "hunter2", Invalid, "no JSON object"),
             (200, r#"["hunter2"]"#, Invalid, "no JSON object"),
             (200, r#"{"token":"hunter2"}"#, Invalid, "no access_token"),
-            (200, r#"{"access_token":7}"#, Invalid, "access_token is no text"),
+            (
+                200,
+                r#"{"access_token":7}"#,
+                Invalid,
+                "access_token is no text",
+            ),
             (200, r#"{"access_token":""}"#, Invalid, "empty"),
-            (200, "{\"access_token\":\"hunter2\\r\\nx: y\"}", Invalid, "control character"),
-            (200, r#"{"access_token":"hunter2","token_type":"mac"}"#, Invalid, "no bearer"),
-            (200, r#"{"access_token":"hunter2","expires_in":-1}"#, Invalid, "expires_in"),
-            (400, r#"{"error":"invalid_grant","error_description":"hunter2"}"#, Refused, "400 (invalid_grant)"),
-            (401, r#"{"error":"hunter2 is wrong"}"#, Refused, "answered 401"),
+            (
+                200,
+                "{\"access_token\":\"hunter2\\r\\nx: y\"}",
+                Invalid,
+                "control character",
+            ),
+            (
+                200,
+                r#"{"access_token":"hunter2","token_type":"mac"}"#,
+                Invalid,
+                "no bearer",
+            ),
+            (
+                200,
+                r#"{"access_token":"hunter2","expires_in":-1}"#,
+                Invalid,
+                "expires_in",
+            ),
+            (
+                400,
+                r#"{"error":"invalid_grant","error_description":"hunter2"}"#,
+                Refused,
+                "400 (invalid_grant)",
+            ),
+            (
+                401,
+                r#"{"error":"hunter2 is wrong"}"#,
+                Refused,
+                "answered 401",
+            ),
             (403, "hunter2", Refused, "answered 403"),
             (302, "hunter2", Invalid, "answered 302"),
             (429, "{}", Unavailable, "answered 429"),

@@ -180,7 +180,9 @@ where
             .await
             .map_err(failed)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MOST_ANSWER).collect().await;
+        let body = Limited::new(answer.into_body(), MOST_ANSWER)
+            .collect()
+            .await;
         let body = body.map_err(|_| unavailable("its answer does not end, or is too long"))?;
         let mut body = zeroize::Zeroizing::new(body.to_bytes().to_vec());
         let tokens = answer::read(status, &body);

@@ -95,14 +95,20 @@ async fn serve(
     }
 }
 
-async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, deed: Deed, log: &Mutex<Vec<String>>) {
+async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    deed: Deed,
+    log: &Mutex<Vec<String>>,
+) {
     let mut request = Vec::new();
     let whole = |request: &[u8]| {
         let text = String::from_utf8_lossy(request).into_owned();
         let (head, body) = text.split_once("\r\n\r\n")?;
-        let length = head
-            .lines()
-            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned))?;
+        let length = head.lines().find_map(|line| {
+            line.to_ascii_lowercase()
+                .strip_prefix("content-length: ")
+                .map(str::to_owned)
+        })?;
         (body.len() >= length.parse::<usize>().ok()?).then_some(text)
     };
     let text = loop {
@@ -115,7 +121,9 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, deed: Deed, log:
     };
     log.lock().expect("nobody failed").push(text);
     let head = |status: &str, length: usize| {
-        format!("HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: {length}\r\n\r\n")
+        format!(
+            "HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: {length}\r\n\r\n"
+        )
     };
     match deed {
         Deed::Answer(status, body) => {
@@ -150,7 +158,11 @@ async fn a_token_is_refreshed_over_tls_and_over_http_where_the_operator_lets_it_
     let tls = Endpoint::start(true, Deed::Answer("200 OK", GOOD)).await;
     for (endpoint, url, host) in [
         (&plain, plain.url(), plain.address.to_string()),
-        (&tls, "https://issuer.test/token?tenant=a".to_owned(), "issuer.test".to_owned()),
+        (
+            &tls,
+            "https://issuer.test/token?tenant=a".to_owned(),
+            "issuer.test".to_owned(),
+        ),
     ] {
         let tokens = refresh(&endpoint.client(), &url).await;
         let tokens = tokens.unwrap_or_else(|error| panic!("{url}: {error:?}"));
@@ -159,7 +171,10 @@ async fn a_token_is_refreshed_over_tls_and_over_http_where_the_operator_lets_it_
         assert_eq!(tokens.expires_in, Some(Duration::from_secs(3600)));
         let seen = endpoint.seen();
         assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].starts_with("POST /token?tenant=a HTTP/1.1\r\n"), "{seen:?}");
+        assert!(
+            seen[0].starts_with("POST /token?tenant=a HTTP/1.1\r\n"),
+            "{seen:?}"
+        );
         assert!(seen[0].contains(&format!("host: {host}\r\n")), "{seen:?}");
         let body = "grant_type=refresh_token&refresh_token=before&client_id=client&client_secret=client+secret";
         assert!(seen[0].ends_with(body), "{seen:?}");
@@ -210,7 +225,11 @@ async fn a_certificate_that_nobody_vouches_for_gets_no_token() {
 async fn a_redirect_is_not_followed_and_an_error_names_only_its_code() {
     for (status, body, kind) in [
         ("307 Temporary Redirect", "", ErrorKind::Invalid),
-        ("400 Bad Request", r#"{"error":"invalid_grant"}"#, ErrorKind::Refused),
+        (
+            "400 Bad Request",
+            r#"{"error":"invalid_grant"}"#,
+            ErrorKind::Refused,
+        ),
         ("503 Service Unavailable", "", ErrorKind::Unavailable),
     ] {
         let endpoint = Endpoint::start(false, Deed::Answer(status, body)).await;
@@ -228,9 +247,15 @@ async fn silence_and_an_endless_answer_end_in_time() {
     let client = silent
         .client()
         .with_times(Duration::from_millis(200), Duration::from_millis(100));
-    let error = refresh(&client, &silent.url()).await.err().expect("it is silent");
+    let error = refresh(&client, &silent.url())
+        .await
+        .err()
+        .expect("it is silent");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let endless = Endpoint::start(false, Deed::Endless).await;
     let error = refresh(&endless.client(), &endless.url()).await.err();
-    assert_eq!(error.expect("it is too long").kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        error.expect("it is too long").kind(),
+        ErrorKind::Unavailable
+    );
 }

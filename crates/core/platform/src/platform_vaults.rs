@@ -15,7 +15,12 @@ impl Platform {
     ///
     /// # Errors
     /// `INVALID_FIELD`, `IDEMPOTENCY_KEY_REUSED`.
-    pub async fn create_vault(&self, ctx: &OpContext, key: Key, draft: VaultDraft) -> Result<Vault> {
+    pub async fn create_vault(
+        &self,
+        ctx: &OpContext,
+        key: Key,
+        draft: VaultDraft,
+    ) -> Result<Vault> {
         self.manager.create_vault(ctx, key, draft).await
     }
 
@@ -139,7 +144,9 @@ impl Platform {
         vault_id: VaultId,
         id: CredentialId,
     ) -> Result<VaultCredential> {
-        self.manager.archive_credential(ctx, key, vault_id, id).await
+        self.manager
+            .archive_credential(ctx, key, vault_id, id)
+            .await
     }
 
     /// Removes a credential and its secret.
@@ -156,11 +163,11 @@ impl Platform {
         self.manager.delete_credential(ctx, key, vault_id, id).await
     }
 
-    /// Encrypts every secret with a new key and gives the key's version. Repeating it makes another new key.
+    /// Encrypts every secret with a new key and gives the key's version.
     ///
     /// # Errors
-    /// `VAULT_CREDENTIAL_UNAVAILABLE`, `SECRET_STORE_UNAVAILABLE`.
-    pub async fn rotate_secret_key(&self, ctx: &OpContext) -> Result<u32> {
-        self.manager.rotate_secret_key(ctx).await
+    /// `VAULT_CREDENTIAL_UNAVAILABLE`, `SECRET_STORE_UNAVAILABLE`, `IDEMPOTENCY_KEY_REUSED`.
+    pub async fn rotate_secret_key(&self, ctx: &OpContext, key: Key) -> Result<u32> {
+        self.manager.rotate_secret_key(ctx, key).await
     }
 }

@@ -7,8 +7,9 @@ use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
 use astrabox_types::{
-    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS, MAX_INPUT_BYTES,
-    MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel, ResourceLimits, Skill, VaultId,
+    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS,
+    MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel,
+    ResourceLimits, Skill, VaultId,
 };
 
 use crate::{Error, PageRequest, Result};

@@ -88,7 +88,10 @@ impl Store {
                     "UPDATE vaults SET display_name = ?, metadata = ?, updated_at = ? WHERE id = ?",
                 )
                 .bind(patch.display_name.unwrap_or(stored.display_name))
-                .bind(json("metadata", &patch.metadata.unwrap_or(stored.metadata))?)
+                .bind(json(
+                    "metadata",
+                    &patch.metadata.unwrap_or(stored.metadata),
+                )?)
                 .bind(now())
                 .bind(id.to_string())
                 .execute(&mut *connection)

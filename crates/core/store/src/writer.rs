@@ -148,7 +148,13 @@ const MIGRATIONS: [(i64, &str, &str); 2] = [
 fn migrations() -> Migrator {
     let migrations = MIGRATIONS.into_iter().map(|(version, name, sql)| {
         let kind = MigrationType::Simple;
-        Migration::new(version, Cow::Borrowed(name), kind, sql.into_sql_str(), false)
+        Migration::new(
+            version,
+            Cow::Borrowed(name),
+            kind,
+            sql.into_sql_str(),
+            false,
+        )
     });
     Migrator::with_migrations(migrations.collect())
 }

@@ -54,7 +54,10 @@ fn take_key(
     let path = take_text(block, file)?;
     match (text, path) {
         (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(invalid(direct, "and its file are both given: leave one out")),
+        (Some(_), Some(_)) => Err(invalid(
+            direct,
+            "and its file are both given: leave one out",
+        )),
         (Some(text), None) => parse_key(text.as_bytes())
             .map(Some)
             .ok_or_else(|| invalid(direct, FORM)),
@@ -82,8 +85,7 @@ fn take_key(
     }
 }
 
-const FORM: &str =
-    "is not a key of 64 hexadecimal digits; `openssl rand -hex 32` makes one";
+const FORM: &str = "is not a key of 64 hexadecimal digits; `openssl rand -hex 32` makes one";
 
 fn take_text(
     block: &mut Map<String, Value>,

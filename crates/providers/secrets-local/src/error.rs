@@ -17,10 +17,7 @@ pub(crate) fn damaged(operation: &'static str, what: &str) -> Error {
 }
 
 /// What the system refused, in words without a path.
-pub(crate) fn io(
-    operation: &'static str,
-    what: &'static str,
-) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn io(operation: &'static str, what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |error| {
         let text = format!("cannot {what}: {}", error.kind());
         Error::new(ErrorKind::Unavailable, operation, text).with_source(error)

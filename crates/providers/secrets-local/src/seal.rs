@@ -101,7 +101,11 @@ mod tests {
         for at in 0..closed.len() {
             let mut changed = closed.clone();
             changed[at] ^= 1;
-            assert_eq!(key.open(b"bound", &changed).err(), Some(DoesNotOpen), "{at}");
+            assert_eq!(
+                key.open(b"bound", &changed).err(),
+                Some(DoesNotOpen),
+                "{at}"
+            );
             assert_eq!(key.open(b"bound", &closed[..at]).err(), Some(DoesNotOpen));
         }
     }

@@ -31,7 +31,8 @@ struct Inner {
 #[async_trait]
 impl SecretStoreFactory for Local {
     const NAME: &'static str = "local";
-    const SUMMARY: &'static str = "Encrypted files on this host, with a key from a file, a variable, or made here";
+    const SUMMARY: &'static str =
+        "Encrypted files on this host, with a key from a file, a variable, or made here";
 
     async fn build(
         config: serde_json::Value,
@@ -96,12 +97,10 @@ async fn blocking<T: Send + 'static>(
     operation: &'static str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|_| {
-            let text = "the store's thread failed";
-            Err(Error::new(ErrorKind::Unavailable, operation, text))
-        })
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        let text = "the store's thread failed";
+        Err(Error::new(ErrorKind::Unavailable, operation, text))
+    })
 }
 
 #[async_trait]

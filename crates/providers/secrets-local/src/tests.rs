@@ -160,7 +160,13 @@ async fn the_master_key_is_given_by_file_or_value_and_replaces_an_own_one() {
     // To another one, once, and then without the one before.
     let changed = json!({ "key": OTHER, "previous_key_file": file });
     assert_holds(&open(folder, changed).await.expect("it opens"), "a").await;
-    assert_holds(&open(folder, json!({ "key": OTHER })).await.expect("it opens"), "a").await;
+    assert_holds(
+        &open(folder, json!({ "key": OTHER }))
+            .await
+            .expect("it opens"),
+        "a",
+    )
+    .await;
     for config in [json!({ "key": KEY }), Value::Null] {
         let error = open(folder, config).await.err().expect("it is refused");
         assert_eq!(error.kind(), ErrorKind::Damaged);
@@ -184,13 +190,19 @@ async fn wrong_settings_are_refused_without_their_values() {
     fs::write(&file, KEY).expect("it is written");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is set");
     for (config, part) in [
-        (json!({ "key": "hunter2" }), "secrets.local.key is not a key"),
+        (
+            json!({ "key": "hunter2" }),
+            "secrets.local.key is not a key",
+        ),
         (json!({ "key": format!("{KEY}0") }), "64 hexadecimal digits"),
         (json!({ "key": 7 }), "secrets.local.key must be a text"),
         (json!({ "key": KEY, "key_file": "/hunter2" }), "both given"),
         (json!({ "key_file": "hunter2" }), "absolute path"),
         (json!({ "key_file": file }), "mode 0600"),
-        (json!({ "key_file": "/nowhere/hunter2" }), "cannot read the file of the master key"),
+        (
+            json!({ "key_file": "/nowhere/hunter2" }),
+            "cannot read the file of the master key",
+        ),
         (json!({ "previous_key": KEY }), "without a key"),
         (json!(["hunter2"]), "must be a table"),
     ] {

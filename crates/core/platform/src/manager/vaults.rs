@@ -147,7 +147,14 @@ impl Manager {
         {
             return Ok(answer);
         }
-        if self.store().vault(vault_id).await.map_err(vault_error)?.archived_at.is_some() {
+        if self
+            .store()
+            .vault(vault_id)
+            .await
+            .map_err(vault_error)?
+            .archived_at
+            .is_some()
+        {
             return Err(vault_archived());
         }
         let now = Timestamp::now();
@@ -308,10 +315,16 @@ impl Manager {
         row.and_then(|row| row.secret_name).into_iter().collect()
     }
 
-    pub(crate) async fn rotate_secret_key(&self, ctx: &OpContext) -> Result<u32> {
+    pub(crate) async fn rotate_secret_key(&self, ctx: &OpContext, key: Key) -> Result<u32> {
+        let key = store_key(ctx, "RotateSecretKey", key);
+        if let Some(key) = &key
+            && let Some(answer) = self.store().answer_of(key).await?
+        {
+            return Ok(answer);
+        }
         let version = self.keeper.rotate_key().await?;
         tracing::info!(actor = %ctx.actor, version = version.0, "the key of the secret store is changed");
-        Ok(version.0)
+        Ok(self.store().keep_answer(key, version.0).await?)
     }
 
     /// The credentials that a session may use: every active one of the vaults of its agent's version.
@@ -320,18 +333,25 @@ impl Manager {
     /// `VAULT_CREDENTIAL_CONFLICT` when two vaults have one for the same variable.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "read by the startup contract of sessions with credentials")
+        expect(
+            dead_code,
+            reason = "read by the startup contract of sessions with credentials"
+        )
     )]
     pub(crate) async fn session_credentials(
         &self,
         session: SessionId,
     ) -> Result<Vec<SessionCredential>> {
-        let row = self.store().session(session).await.map_err(|error| match error {
-            astrabox_store::Error::NotFound => {
-                Error::new(ErrorReason::SessionNotFound, "no session has this id")
-            }
-            error => error.into(),
-        })?;
+        let row = self
+            .store()
+            .session(session)
+            .await
+            .map_err(|error| match error {
+                astrabox_store::Error::NotFound => {
+                    Error::new(ErrorReason::SessionNotFound, "no session has this id")
+                }
+                error => error.into(),
+            })?;
         let version = Some(row.session.agent_version);
         let agent = self.store().agent(row.session.agent_id, version).await;
         let agent = agent.map_err(agent_error)?;
@@ -357,7 +377,10 @@ impl Manager {
     /// `VAULT_CREDENTIAL_REFRESH_FAILED`, `VAULT_CREDENTIAL_UNAVAILABLE`.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "read by the startup contract of sessions with credentials")
+        expect(
+            dead_code,
+            reason = "read by the startup contract of sessions with credentials"
+        )
     )]
     pub(crate) async fn credential_value(&self, credential: &SessionCredential) -> Result<Secret> {
         self.keeper.value(credential.vault_id, credential.id).await
@@ -374,11 +397,7 @@ fn kept(spec: &CredentialSpec, secret: CredentialSecret) -> Kept {
 }
 
 /// The parts that are given, and those that were and still are of use.
-fn merged(
-    spec: &CredentialSpec,
-    before: CredentialSecret,
-    new: SecretUpdate,
-) -> CredentialSecret {
+fn merged(spec: &CredentialSpec, before: CredentialSecret, new: SecretUpdate) -> CredentialSecret {
     let has_client_secret = match spec {
         CredentialSpec::McpOauth {
             refresh: Some(refresh),

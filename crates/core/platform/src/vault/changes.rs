@@ -87,7 +87,10 @@ impl SpecChanges {
             None => Ok(spec),
             Some(field) => Err(Error::field(
                 "update_mask",
-                format!("names `{field}`, which this credential ({}) does not have", spec.type_name()),
+                format!(
+                    "names `{field}`, which this credential ({}) does not have",
+                    spec.type_name()
+                ),
             )),
         }
     }

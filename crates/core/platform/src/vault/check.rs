@@ -1,9 +1,7 @@
 //! The checks of what clients say about credentials; each names the field, and none repeats a value.
 
 use astrabox_egress::{HostPattern, PathPattern, check_value};
-use astrabox_types::{
-    AllowedRequests, CredentialSecret, CredentialSpec, OauthRefresh, Secret,
-};
+use astrabox_types::{AllowedRequests, CredentialSecret, CredentialSpec, OauthRefresh, Secret};
 
 use super::url::WebUrl;
 use crate::{Error, Result};
@@ -130,13 +128,13 @@ pub(crate) fn secret(spec: &CredentialSpec, secret: &CredentialSecret) -> Result
             (Some(part), true) => value(field, part)?,
             (None, false) => {}
             (None, true) => {
-                return Err(Error::field(
-                    field,
-                    "must be given: the refresh needs it",
-                ));
+                return Err(Error::field(field, "must be given: the refresh needs it"));
             }
             (Some(_), false) => {
-                return Err(Error::field(field, "is given, and nothing of this credential uses it"));
+                return Err(Error::field(
+                    field,
+                    "is given, and nothing of this credential uses it",
+                ));
             }
         }
     }

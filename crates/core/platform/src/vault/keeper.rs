@@ -143,7 +143,10 @@ impl Keeper {
 
     /// A key whose digest tells nothing about the secret in the request: a plain digest of a short one can be found by
     /// trying, and digests are stored.
-    pub(crate) async fn veiled(&self, key: Option<IdempotencyKey>) -> Result<Option<IdempotencyKey>> {
+    pub(crate) async fn veiled(
+        &self,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Option<IdempotencyKey>> {
         let Some(IdempotencyKey { key, digest }) = key else {
             return Ok(None);
         };
@@ -182,10 +185,9 @@ impl Keeper {
 fn secret_error(error: astrabox_secrets::Error) -> Error {
     let reason = match error.kind() {
         ErrorKind::Unsupported => ErrorReason::SecretStoreUnavailable,
-        ErrorKind::NotFound
-        | ErrorKind::Damaged
-        | ErrorKind::Invalid
-        | ErrorKind::Unavailable => ErrorReason::VaultCredentialUnavailable,
+        ErrorKind::NotFound | ErrorKind::Damaged | ErrorKind::Invalid | ErrorKind::Unavailable => {
+            ErrorReason::VaultCredentialUnavailable
+        }
     };
     Error::new(reason, error.to_string()).with_source(error)
 }

@@ -102,7 +102,13 @@ mod tests {
         let packed = kept.pack();
         let read = Kept::unpack(&packed).expect("it is read");
         assert!(read.secret.value.expose() == b"value");
-        assert!(read.secret.refresh_token.expect("a part").expose().is_empty());
+        assert!(
+            read.secret
+                .refresh_token
+                .expect("a part")
+                .expose()
+                .is_empty()
+        );
         assert!(read.secret.client_secret.is_none());
         assert_eq!(read.expires_at, kept.expires_at);
         let bytes = packed.expose();
