@@ -90,7 +90,7 @@ impl App {
         let started = async {
             let sandboxes = providers::sandboxes(&config, &registries, &gate).await?;
             let store = open_store(&config).await?;
-            let settings = platform_settings(&config);
+            let settings = platform_settings(&config)?;
             let engines = registries.engines;
             let store_handle = store.clone();
             let parts = PlatformParts {
@@ -245,9 +245,9 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
     Ok(store)
 }
 
-fn platform_settings(config: &Config) -> PlatformSettings {
+fn platform_settings(config: &Config) -> Result<PlatformSettings, Error> {
     let sessions = &config.sessions;
-    PlatformSettings {
+    Ok(PlatformSettings {
         default_sandbox: config.sandbox.default.clone(),
         default_model: config.model.default.clone(),
         default_limits: config.limits,
@@ -258,5 +258,6 @@ fn platform_settings(config: &Config) -> PlatformSettings {
         idle_timeout: sessions.idle_timeout,
         interaction_timeout: sessions.interaction_timeout,
         max_queued_inputs: sessions.max_queued_inputs,
-    }
+        token_client: egress::token_client(config)?,
+    })
 }

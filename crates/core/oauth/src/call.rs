@@ -109,8 +109,8 @@ impl Endpoint {
 async fn dial(client: &TokenClient, to: &Destination) -> Result<(TcpStream, bool), Error> {
     let addresses = resolve(client, to).await?;
     let mut judged = Vec::with_capacity(addresses.len());
-    for address in addresses {
-        judged.push((address, judge(client, address)?));
+    for (address, stated) in addresses {
+        judged.push((address, judge(client, address, stated)?));
     }
     let mut last = None;
     for (address, private) in judged {
@@ -126,27 +126,28 @@ async fn dial(client: &TokenClient, to: &Destination) -> Result<(TcpStream, bool
     })
 }
 
-async fn resolve(client: &TokenClient, to: &Destination) -> Result<Vec<SocketAddr>, Error> {
+/// The addresses of a host, each with whether the operator stated it.
+async fn resolve(client: &TokenClient, to: &Destination) -> Result<Vec<(SocketAddr, bool)>, Error> {
+    if let Some(stated) = (client.stated)(&to.host, to.port) {
+        return Ok(vec![(stated, true)]);
+    }
     let name = match &to.host {
-        Host::Address(address) => return Ok(vec![SocketAddr::new(*address, to.port)]),
+        Host::Address(address) => return Ok(vec![(SocketAddr::new(*address, to.port), false)]),
         Host::Name(name) => name,
     };
-    if let Some(stated) = client.stated.get(&(name.clone(), to.port)) {
-        return Ok(vec![*stated]);
-    }
     let found = tokio::net::lookup_host((name.as_str(), to.port)).await;
     let found = found.map_err(|error| unavailable("its name does not resolve").caused(error))?;
-    Ok(found.collect())
+    Ok(found.map(|address| (address, false)).collect())
 }
 
 /// Whether the address is let through, and whether it is one that is not public. One bad address of a name is enough:
 /// it may be the next answer to the same question.
-fn judge(client: &TokenClient, address: SocketAddr) -> Result<bool, Error> {
+fn judge(client: &TokenClient, address: SocketAddr, stated: bool) -> Result<bool, Error> {
     let ip = address.ip();
-    let allowed = client.allow_private.iter().any(|range| range.contains(ip));
+    let named = || client.allow_private.iter().any(|range| range.contains(ip));
     match classify(ip) {
         AddressClass::Public => Ok(false),
-        AddressClass::Special if allowed => Ok(true),
+        AddressClass::Special if stated || named() => Ok(true),
         AddressClass::Special => Err(forbidden(
             "it is at a private address, which the operator does not let through (egress.allow_private)",
         )),

@@ -11,12 +11,12 @@ mod call;
 mod error;
 mod request;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astrabox_egress::AddressRange;
+use astrabox_egress::{AddressRange, Host};
 use rustls::ClientConfig;
 
 pub use answer::Tokens;
@@ -28,13 +28,15 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// How long the connection may take of it, TLS included.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
+/// The address that an operator states for a host and port, in place of a look-up. It is let through, public or not.
+pub type Stated = Arc<dyn Fn(&Host, u16) -> Option<SocketAddr> + Send + Sync>;
+
 /// Reaches token endpoints. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TokenClient {
     /// Addresses that are let through although they are not public.
     allow_private: Arc<[AddressRange]>,
-    /// Hosts and ports whose address is stated, in place of a look-up.
-    stated: Arc<BTreeMap<(String, u16), SocketAddr>>,
+    stated: Stated,
     more_roots: Arc<[Vec<u8>]>,
     /// Read from the system when it is needed for the first time.
     tls: Arc<OnceLock<Arc<ClientConfig>>>,
@@ -45,7 +47,7 @@ pub struct TokenClient {
 impl Default for TokenClient {
     /// Public addresses over TLS, by the system's roots.
     fn default() -> Self {
-        Self::new(Vec::new(), BTreeMap::new(), Vec::new())
+        Self::new(Vec::new(), Arc::new(|_, _| None), Vec::new())
     }
 }
 
@@ -54,12 +56,12 @@ impl TokenClient {
     #[must_use]
     pub fn new(
         allow_private: Vec<AddressRange>,
-        stated: BTreeMap<(String, u16), SocketAddr>,
+        stated: Stated,
         more_roots: Vec<Vec<u8>>,
     ) -> Self {
         Self {
             allow_private: allow_private.into(),
-            stated: Arc::new(stated),
+            stated,
             more_roots: more_roots.into(),
             tls: Arc::default(),
             within: WITHIN,
@@ -92,5 +94,13 @@ impl TokenClient {
                 "the token endpoint did not answer in time",
             )),
         }
+    }
+}
+
+impl fmt::Debug for TokenClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenClient")
+            .field("allow_private", &self.allow_private)
+            .finish_non_exhaustive()
     }
 }

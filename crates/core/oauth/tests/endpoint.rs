@@ -1,11 +1,10 @@
 //! Refreshes at a scripted token endpoint on loopback, which records what it is sent.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astrabox_oauth::{ErrorKind, RefreshRequest, TokenClient, Tokens};
+use astrabox_oauth::{ErrorKind, RefreshRequest, Stated, TokenClient, Tokens};
 use astrabox_types::{ClientAuthMethod, Secret};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -69,9 +68,17 @@ impl Endpoint {
     /// A client that is let through to loopback, and knows `issuer.test` and its root.
     fn client(&self) -> TokenClient {
         let range = "127.0.0.0/8".parse().expect("a range");
-        let stated = [(("issuer.test".to_owned(), 443), self.address)];
-        TokenClient::new(vec![range], stated.into(), vec![self.root.clone()])
+        TokenClient::new(vec![range], self.stated(), vec![self.root.clone()])
             .with_times(Duration::from_secs(20), Duration::from_secs(10))
+    }
+
+    /// Every name that ends in `.test` is here.
+    fn stated(&self) -> Stated {
+        let address = self.address;
+        Arc::new(move |host, port| {
+            let here = host.to_string().ends_with(".test") && port == 443;
+            here.then_some(address)
+        })
     }
 
     fn url(&self) -> String {
@@ -184,12 +191,10 @@ async fn a_token_is_refreshed_over_tls_and_over_http_where_the_operator_lets_it_
 #[tokio::test]
 async fn what_the_operator_does_not_let_through_is_not_even_dialled() {
     let endpoint = Endpoint::start(false, Deed::Answer("200 OK", GOOD)).await;
-    let stated = [(("issuer.test".to_owned(), 443), endpoint.address)];
-    let public = TokenClient::new(Vec::new(), BTreeMap::from(stated), Vec::new());
+    let public = TokenClient::default();
     for (client, url) in [
         (&public, endpoint.url()),
         (&public, format!("https://{}/", endpoint.address)),
-        (&public, "https://issuer.test/".to_owned()),
         (&public, "https://169.254.169.254/".to_owned()),
         (&endpoint.client(), "http://169.254.169.254/".to_owned()),
         (&endpoint.client(), "http://10.0.0.1/".to_owned()),
@@ -205,12 +210,8 @@ async fn what_the_operator_does_not_let_through_is_not_even_dialled() {
 async fn a_certificate_that_nobody_vouches_for_gets_no_token() {
     let endpoint = Endpoint::start(true, Deed::Answer("200 OK", GOOD)).await;
     let range = "127.0.0.0/8".parse().expect("a range");
-    let stated = [
-        (("issuer.test".to_owned(), 443), endpoint.address),
-        (("other.test".to_owned(), 443), endpoint.address),
-    ];
-    let stranger = TokenClient::new(vec![range], stated.clone().into(), Vec::new());
-    let knows = TokenClient::new(vec![range], stated.into(), vec![endpoint.root.clone()]);
+    let stranger = TokenClient::new(vec![range], endpoint.stated(), Vec::new());
+    let knows = TokenClient::new(vec![range], endpoint.stated(), vec![endpoint.root.clone()]);
     for (client, url) in [
         (&stranger, "https://issuer.test/"),
         (&knows, "https://other.test/"),
