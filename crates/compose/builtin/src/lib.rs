@@ -12,3 +12,5 @@ use astrabox_identity_local as _;
 use astrabox_model_direct as _;
 #[cfg(feature = "sandbox-local")]
 use astrabox_sandbox_local as _;
+#[cfg(feature = "secrets-local")]
+use astrabox_secrets_local as _;
