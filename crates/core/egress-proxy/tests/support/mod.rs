@@ -142,6 +142,7 @@ impl Stand {
         let config = RoleConfig {
             run_dir: folder.path().join("run"),
             audit_dir: folder.path().join("audit"),
+            authority_dir: folder.path().join("authority"),
             egress,
         };
         let answers = Arc::new(Answers::default());
