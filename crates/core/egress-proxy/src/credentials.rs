@@ -2,41 +2,53 @@
 
 use std::sync::Arc;
 
-use astrabox_egress::{CredentialPlan, Host};
+use astrabox_egress::{CredentialPlan, Host, Values};
 use astrabox_sandbox::CredentialValues;
 
 /// A plan with its values. Cheap to clone. It has no Debug and no Serialize.
 #[derive(Clone, Default)]
-pub(crate) struct Credentials(Arc<Held>);
-
-#[derive(Default)]
-struct Held {
-    plan: CredentialPlan,
-    values: CredentialValues,
+pub(crate) struct Credentials {
+    plan: Arc<CredentialPlan>,
+    values: Arc<CredentialValues>,
 }
 
 impl Credentials {
     pub(crate) fn new(plan: CredentialPlan, values: CredentialValues) -> Self {
-        Self(Arc::new(Held { plan, values }))
+        Self {
+            plan: Arc::new(plan),
+            values: Arc::new(values),
+        }
     }
 
-    pub(crate) fn plan(&self) -> &CredentialPlan {
-        &self.0.plan
+    pub(crate) fn plan(&self) -> &Arc<CredentialPlan> {
+        &self.plan
     }
 
     pub(crate) fn values(&self) -> &CredentialValues {
-        &self.0.values
+        &self.values
     }
 
-    /// The value of a credential; a plan may name one that has none.
-    pub(crate) fn value(&self, credential_id: &str) -> Option<&[u8]> {
-        let mut values = self.0.values.iter();
-        let (_, value) = values.find(|(id, _)| *id == credential_id)?;
-        Some(value.expose())
+    /// Whether both hold the same plan and the same values.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        let values = |credentials: &'_ Self| credentials.values.iter().count();
+        self.plan == other.plan
+            && values(self) == values(other)
+            && self
+                .values
+                .iter()
+                .all(|(id, value)| other.value(id) == Some(value.expose()))
     }
 
     /// Whether a credential may go to this host and port.
     pub(crate) fn reach(&self, host: &Host, port: u16) -> bool {
-        self.0.plan.reaches(host, port)
+        self.plan.reaches(host, port)
+    }
+}
+
+impl Values for Credentials {
+    fn value(&self, credential_id: &str) -> Option<&[u8]> {
+        let mut values = self.values.iter();
+        let (_, value) = values.find(|(id, _)| *id == credential_id)?;
+        Some(value.expose())
     }
 }

@@ -55,6 +55,8 @@ struct State {
     session_id: SessionId,
     plan: Plan,
     credentials: Credentials,
+    /// Counts how often the credentials have become others.
+    generation: watch::Sender<u64>,
     admissions: HashMap<u64, Admitted>,
     next_admission: u64,
 }
@@ -114,6 +116,7 @@ impl Workload {
                 session_id,
                 plan: Plan::Active(policy),
                 credentials: Credentials::default(),
+                generation: watch::Sender::new(0),
                 admissions: HashMap::new(),
                 next_admission: 0,
             }),
@@ -182,6 +185,24 @@ impl Workload {
         self.state().credentials.clone()
     }
 
+    /// Returns when the credentials are others than these.
+    pub(crate) fn credentials_change(
+        &self,
+        since: &Credentials,
+    ) -> impl Future<Output = Revoked> + use<> {
+        let state = self.state();
+        let same = state.credentials.same_as(since);
+        let mut generation = state.generation.subscribe();
+        async move {
+            if !same {
+                return Revoked::PolicyChanged;
+            }
+            // The sender lives as long as the workload, which outlives its connections.
+            let _ = generation.changed().await;
+            Revoked::PolicyChanged
+        }
+    }
+
     /// Changes the plan, the credentials or both, and revokes what they do not allow.
     pub(crate) fn set(&self, plan: Option<Plan>, credentials: Option<Credentials>) -> Leaving {
         let mut state = self.state();
@@ -189,6 +210,9 @@ impl Workload {
             state.plan = plan;
         }
         if let Some(credentials) = credentials {
+            if !credentials.same_as(&state.credentials) {
+                state.generation.send_modify(|generation| *generation += 1);
+            }
             state.credentials = credentials;
         }
         let (plan, credentials) = (state.plan.clone(), state.credentials.clone());

@@ -21,7 +21,7 @@ pub(crate) struct WireCredentials(pub(crate) Credentials);
 impl Serialize for WireCredentials {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(2))?;
-        map.serialize_entry("plan", self.0.plan())?;
+        map.serialize_entry("plan", &**self.0.plan())?;
         map.serialize_entry("values", &OutgoingValues(self.0.values()))?;
         map.end()
     }
@@ -106,6 +106,8 @@ impl<'de> Deserialize<'de> for IncomingValue {
 
 #[cfg(test)]
 mod tests {
+    use astrabox_egress::Values;
+
     use super::*;
 
     #[test]

@@ -28,7 +28,6 @@ const BACKDATED_HOURS: i64 = 48;
 /// Signs for the hosts at which TLS is ended.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
     pem: String,
 }
 
@@ -53,8 +52,6 @@ impl Authority {
             }
         };
         Ok(Self {
-            certificate: CertificateDer::from_pem_slice(pem.as_bytes())
-                .map_err(io::Error::other)?,
             issuer: Issuer::new(params, key),
             pem,
         })
@@ -63,10 +60,6 @@ impl Authority {
     /// The certificate as PEM.
     pub(crate) fn pem(&self) -> &str {
         &self.pem
-    }
-
-    pub(super) fn certificate(&self) -> &CertificateDer<'static> {
-        &self.certificate
     }
 
     /// Signs a certificate for a leaf's key.

@@ -141,7 +141,8 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
-    use rustls::pki_types::{ServerName, UnixTime};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
     use super::*;
 
@@ -153,7 +154,8 @@ mod tests {
     /// Whether a client that trusts the authority takes the certificate, `hours` from now.
     fn accepted(leaves: &Leaves, certified: &CertifiedKey, name: &str, hours: i64) -> bool {
         let mut roots = RootCertStore::empty();
-        roots.add(leaves.authority().certificate().clone()).unwrap();
+        let authority = CertificateDer::from_pem_slice(leaves.authority().pem().as_bytes());
+        roots.add(authority.unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()

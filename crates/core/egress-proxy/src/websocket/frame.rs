@@ -182,7 +182,11 @@ mod tests {
             b"\x81\xff\0\0\0\0\0\0\0\x01\0\0\0\0x",
             b"\x81\xff\x80\0\0\0\0\0\0\x01\0\0\0\0x",
         ] {
-            assert_eq!(take_head(&mut BytesMut::from(frame)), Err(Malformed), "{frame:?}");
+            assert_eq!(
+                take_head(&mut BytesMut::from(frame)),
+                Err(Malformed),
+                "{frame:?}"
+            );
         }
     }
 }

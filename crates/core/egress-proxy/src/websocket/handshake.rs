@@ -50,7 +50,9 @@ pub(crate) fn accepts(response: &ResponseHead, key: &Key, plain: bool) -> bool {
         });
         same && values.next().is_none()
     };
-    let upgrade = fields.elements("connection").contains(&"upgrade".to_owned());
+    let upgrade = fields
+        .elements("connection")
+        .contains(&"upgrade".to_owned());
     response.status == 101
         && response.version == Version::Http11
         && upgrade
@@ -88,7 +90,10 @@ mod tests {
             ("WebSocket\r\n", "websocket\r\nUpgrade: websocket\r\n"),
             ("keep-alive, Upgrade", "keep-alive"),
             ("Version: 13", "Version: 8"),
-            ("Version: 13\r\n", "Version: 13\r\nSec-WebSocket-Version: 13\r\n"),
+            (
+                "Version: 13\r\n",
+                "Version: 13\r\nSec-WebSocket-Version: 13\r\n",
+            ),
             ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZQ=="),
             ("dGhlIHNhbXBsZSBub25jZQ==", "?"),
         ] {
@@ -104,20 +109,36 @@ mod tests {
             let head = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
             ResponseHead::parse(&Bytes::from(head)).ok().unwrap()
         };
-        assert!(accepts(&head("101 Switching Protocols", GRANTED), &key, true));
+        assert!(accepts(
+            &head("101 Switching Protocols", GRANTED),
+            &key,
+            true
+        ));
         for (from, to) in [
-            ("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "s3pPLMBiTxaQ9kYGzzhZRbK+xOO="),
-            ("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "S3PPLMBITXAQ9KYGZZHZRBK+XOO="),
+            (
+                "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+                "s3pPLMBiTxaQ9kYGzzhZRbK+xOO=",
+            ),
+            (
+                "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+                "S3PPLMBITXAQ9KYGZZHZRBK+XOO=",
+            ),
             ("Connection: Upgrade\r\n", ""),
             ("Upgrade: websocket\r\n", "Upgrade: h2c\r\n"),
-            ("Upgrade: websocket\r\n", "Upgrade: websocket\r\nContent-Length: 3\r\n"),
+            (
+                "Upgrade: websocket\r\n",
+                "Upgrade: websocket\r\nContent-Length: 3\r\n",
+            ),
             (
                 "Upgrade: websocket\r\n",
                 "Upgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\n",
             ),
         ] {
             let granted = GRANTED.replace(from, to);
-            assert!(!accepts(&head("101 Switching Protocols", &granted), &key, true), "{to}");
+            assert!(
+                !accepts(&head("101 Switching Protocols", &granted), &key, true),
+                "{to}"
+            );
         }
         assert!(!accepts(&head("200 OK", GRANTED), &key, true));
     }
