@@ -280,8 +280,8 @@ fn only_end_to_end_fields_go_upstream() {
     .unwrap();
     assert_eq!(
         head,
-        "POST /v1?q=1 HTTP/1.1\r\nhost: a.test:8080\r\nAuthorization: Bearer x\r\nExpect: 100-continue\r\n\
-         Accept: a\r\nAccept: b\r\ncontent-length: 5\r\nconnection: close\r\n\r\n"
+        "POST /v1?q=1 HTTP/1.1\r\nhost: a.test:8080\r\nAuthorization: Bearer x\r\n\
+         Accept: a\r\nAccept: b\r\nexpect: 100-continue\r\ncontent-length: 5\r\nconnection: close\r\n\r\n"
     );
     let (_, head) = interpret(
         "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\nConnection: content-length\r\n\r\n",
