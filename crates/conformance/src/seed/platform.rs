@@ -1,5 +1,6 @@
 //! A platform that implements every member of `EnginePlatform` and records what it is asked.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astrabox_egress::{
@@ -104,6 +105,7 @@ impl EnginePlatform for SpecPlatform {
         Ok(CredentialPlan {
             http_basic: vec![CredentialGrant {
                 credential_id: "vcrd-spec".to_owned(),
+                handle: format!("https://{CREDENTIAL_HOST}/spec"),
                 placeholder: Placeholder::mint(&MintKey::new([0; 32]), "sbx-spec", "vcrd-spec"),
                 hosts: vec![host],
                 methods: Vec::new(),
@@ -157,6 +159,7 @@ impl EnginePlatform for SpecPlatform {
         &self,
         _request: &StartupRequest,
         _sandbox: &Sandbox,
+        _env: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         Err(self.beyond("clone_default_repo"))
     }

@@ -17,7 +17,6 @@ use astrabox_types::{
 };
 use tokio::net::TcpListener;
 
-use super::platform::CREDENTIAL_HOST;
 use super::{Boundary, SpecPlatform};
 use crate::case::{check, check_eq};
 use crate::suite::cases;
@@ -91,6 +90,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             system: String::new(),
             engine_options: BTreeMap::new(),
             permission_mode: None,
+            repository: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
@@ -292,7 +292,7 @@ async fn the_sandbox_asked_for_is_the_one_of_the_request(bench: &SeedBench) -> C
     Ok(())
 }
 
-/// What the environment allows, the model endpoint and the hosts of credentials; nothing else.
+/// What the environment allows, and the model endpoint; nothing else.
 fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) -> Checked {
     let model = astrabox_model::ResolvedModelAccess {
         base_url: gateway.to_owned(),
@@ -300,9 +300,8 @@ fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) 
         credential_kind: astrabox_model::CredentialKind::Bearer,
         endpoint_provider: "spec".to_owned(),
     };
-    let mut wanted = egress_policy(&request.environment.networking, &model, &<_>::default())
+    let wanted = egress_policy(&request.environment.networking, &model)
         .doing("the policy of the request")?;
-    wanted.allowed.push(CREDENTIAL_HOST.parse()?);
     check_eq!(*policy, wanted, "what the sandbox may reach");
     Ok(())
 }
@@ -398,6 +397,7 @@ async fn reaching_a_running_engine_asks_for_its_sandbox_and_makes_none(
         let settings = DeploymentSettings {
             model_gateway: Some(gateway.clone()),
             callback_address: Some(CALLBACK.to_owned()),
+            authority: None,
         };
         let platform = SpecPlatform::new(settings, bench.providers.clone());
         let mut request = spec_request(bench.engine.name(), *kind, &bench.providers[0]);

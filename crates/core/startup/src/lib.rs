@@ -11,6 +11,7 @@ mod native_state;
 mod platform;
 mod policy;
 mod start;
+mod trust;
 
 pub use error::{Refusal, StartupError};
 pub use native_state::{NativeFile, collect as collect_native_state};

@@ -1,5 +1,6 @@
 //! The contract between the startup line and the platform that runs it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astrabox_egress::CredentialPlan;
@@ -65,11 +66,13 @@ pub trait EnginePlatform: Send + Sync {
         sandbox: SandboxId,
     ) -> Result<Sandbox, StartupError>;
 
-    /// Puts the agent's repository into an empty workspace, if it has one.
+    /// Puts the agent's repository into an empty workspace, if it has one. `env` is what processes of this sandbox
+    /// begin with.
     async fn clone_default_repo(
         &self,
         request: &StartupRequest,
         sandbox: &Sandbox,
+        env: &BTreeMap<String, String>,
     ) -> Result<(), Refusal>;
 
     /// Puts an assistant's lasting workspace into the sandbox.
@@ -100,6 +103,8 @@ pub struct DeploymentSettings {
     pub callback_address: Option<String>,
     /// The root of a configured model endpoint; a deployment without one starts no engine.
     pub model_gateway: Option<String>,
+    /// The certificate, as PEM, of the authority that signs for the hosts at which credentials are put in.
+    pub authority: Option<String>,
 }
 
 /// Which sandbox carries an assignment.
@@ -122,16 +127,8 @@ pub struct RuntimeIdentity {
     pub program: Option<String>,
 }
 
-/// What stands for the credential of one MCP server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct McpCredential {
-    /// The server's name in the agent.
-    pub server: String,
-    /// The header that carries it.
-    pub header: String,
-    /// What the sandbox holds in its place.
-    pub placeholder: String,
-}
+/// The header with which one MCP server is spoken to.
+pub use astrabox_engine::McpHeader as McpCredential;
 
 /// The session's workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]

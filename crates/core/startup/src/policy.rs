@@ -1,19 +1,19 @@
 //! What a session's sandbox may reach.
 
-use astrabox_egress::{CredentialPlan, Destination, EgressPolicy, HostPattern};
+use astrabox_egress::{Destination, EgressPolicy, HostPattern};
 use astrabox_model::ResolvedModelAccess;
 use astrabox_types::{ErrorReason, Networking};
 
 use crate::Refusal;
 
-/// The policy of a session: what its environment allows, its model endpoint, and where its credentials go.
+/// The policy of a session: what its environment allows, and its model endpoint. Where its credentials go is allowed
+/// beside it, by the credentials themselves, so that it ends with them.
 ///
 /// # Errors
 /// `INVALID_FIELD` for a host that is not a pattern, `MODEL_NOT_CONFIGURED` for a model URL without a host.
 pub fn egress_policy(
     networking: &Networking,
     model: &ResolvedModelAccess,
-    credentials: &CredentialPlan,
 ) -> Result<EgressPolicy, Refusal> {
     let (unrestricted, hosts) = match networking {
         Networking::Limited { allowed_hosts } => (false, allowed_hosts.as_slice()),
@@ -31,11 +31,6 @@ pub fn egress_policy(
         })?;
     let endpoint = model_destination(&model.base_url)?;
     allowed.push(HostPattern::exact(endpoint.host, endpoint.port));
-    allowed.extend(
-        credentials
-            .grants()
-            .flat_map(|grant| grant.hosts.iter().cloned()),
-    );
     Ok(EgressPolicy {
         unrestricted,
         allowed,
@@ -86,12 +81,8 @@ mod tests {
         let networking = Networking::Limited {
             allowed_hosts: vec!["api.good.com".into()],
         };
-        let policy = egress_policy(
-            &networking,
-            &model("http://model.test:8399/api"),
-            &CredentialPlan::default(),
-        )
-        .expect("it is valid");
+        let policy =
+            egress_policy(&networking, &model("http://model.test:8399/api")).expect("it is valid");
         for (authority, wanted) in [
             ("api.good.com:443", true),
             ("model.test:8399", true),
@@ -126,12 +117,8 @@ mod tests {
         let networking = Networking::Limited {
             allowed_hosts: vec!["*.com".into()],
         };
-        let error = egress_policy(
-            &networking,
-            &model("https://m.test"),
-            &CredentialPlan::default(),
-        )
-        .expect_err("the pattern is too wide");
+        let error = egress_policy(&networking, &model("https://m.test"))
+            .expect_err("the pattern is too wide");
         assert_eq!(error.reason, ErrorReason::InvalidField);
         assert!(error.message.contains("*.com"));
     }

@@ -12,15 +12,16 @@ use astrabox_model::ModelRequest;
 use astrabox_sandbox::{CreateSpec, ImageRef, Sandbox, SandboxProvider};
 use astrabox_types::{AgentSpec, AssignmentId, EnvironmentSpec, SandboxId, SessionId, SessionKind};
 
-use crate::env::base_environment;
+use crate::env::{base_environment, credential_environment};
 use crate::native_state::{self, NativeFile};
+use crate::trust;
 use crate::{
     DeploymentSettings, EnginePlatform, RuntimeIdentity, StartupAllocation, StartupError,
     egress_policy,
 };
 
-/// What the sandbox holds in place of a model key.
-const MODEL_PLACEHOLDER: &str = "astrabox-model-credential-is-held-outside-this-sandbox";
+/// What the program shows a model endpoint that wants no key: programs do not start without any.
+const NO_MODEL_KEY: &str = "this-model-endpoint-needs-no-key";
 
 /// A start that is wanted.
 #[derive(Debug, Clone)]
@@ -98,7 +99,7 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
     let sandbox = if let Some(running) = request.attach_to {
         platform.connect_sandbox_only(request, running).await?
     } else {
-        let egress = egress_policy(&request.environment.networking, &model, &credentials)?;
+        let egress = egress_policy(&request.environment.networking, &model)?;
         let spec = CreateSpec {
             sandbox_id: request.new_sandbox_id,
             session_id: request.session_id,
@@ -114,10 +115,17 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
     };
 
     let mut env = base_environment();
-    env.extend(
-        mcp.into_iter()
-            .map(|credential| (mcp_variable(&credential.server), credential.placeholder)),
-    );
+    env.extend(credential_environment(&credentials));
+    if let Some(authority) = settings
+        .authority
+        .filter(|_| credentials.grants().next().is_some())
+    {
+        let trust = trust::install(sandbox.workload.as_ref(), &authority).await?;
+        env.extend(trust.variables());
+    }
+    if request.attach_to.is_none() {
+        platform.clone_default_repo(request, &sandbox, &env).await?;
+    }
     let material = adapter.startup_material_request();
     if let Conversation::Resume { native_key } = &request.conversation {
         let workload = sandbox.workload.as_ref();
@@ -137,7 +145,11 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         permission_mode: request.permission_mode.clone(),
         permission_level: request.environment.permission_level,
         model,
-        model_placeholder: MODEL_PLACEHOLDER.to_owned(),
+        model_placeholder: match credentials.model.first() {
+            Some(grant) => grant.placeholder.to_string(),
+            None => NO_MODEL_KEY.to_owned(),
+        },
+        mcp_headers: mcp,
         workload: Arc::clone(&sandbox.workload),
         env,
         conversation: request.conversation.clone(),
@@ -191,7 +203,7 @@ fn check(
     Ok(needs)
 }
 
-/// Finds the sandbox that an earlier, interrupted start made, or makes one; then readies the workspace.
+/// Finds the sandbox that an earlier, interrupted start made, or makes one.
 async fn allocate<P: EnginePlatform + ?Sized>(
     platform: &P,
     provider: &dyn SandboxProvider,
@@ -217,7 +229,6 @@ async fn allocate<P: EnginePlatform + ?Sized>(
             .mount_assistant_workspace_storage(request, &sandbox)
             .await?;
     }
-    platform.clone_default_repo(request, &sandbox).await?;
     Ok(sandbox)
 }
 
@@ -249,19 +260,4 @@ async fn activate(
             Err(error.into())
         }
     }
-}
-
-/// The variable in which an engine finds an MCP server's placeholder.
-fn mcp_variable(server: &str) -> String {
-    let name: String = server
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    format!("ASTRABOX_MCP_{name}")
 }

@@ -6,7 +6,9 @@ use astrabox_engine::model::{CredentialKind, ResolvedModelAccess};
 use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
-use astrabox_engine::{Conversation, EngineInput, EngineStartupContext, Error, ErrorKind, Result};
+use astrabox_engine::{
+    Conversation, EngineInput, EngineStartupContext, Error, ErrorKind, McpHeader, Result,
+};
 use astrabox_types::{ContentPart, InputId, McpServer, McpTransport, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -77,7 +79,9 @@ impl Plan {
         }];
         files.push(PlannedFile {
             path: config_path("astrabox/mcp.json")?,
-            content: mcp_config(&agent.mcp_servers).to_string().into_bytes(),
+            content: mcp_config(&agent.mcp_servers, &context.mcp_headers)
+                .to_string()
+                .into_bytes(),
         });
         let mut removed = Vec::new();
         for skill in &agent.skills {
@@ -119,13 +123,20 @@ fn unplanned(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// The file of `--mcp-config`.
-fn mcp_config(servers: &[McpServer]) -> Value {
+fn mcp_config(servers: &[McpServer], headers: &[McpHeader]) -> Value {
     let servers = servers.iter().map(|server| {
         let config = match &server.transport {
             McpTransport::Stdio { command, args, env } => {
                 json!({"type": "stdio", "command": command, "args": args, "env": env})
             }
-            McpTransport::Http { url } => json!({"type": "http", "url": url}),
+            McpTransport::Http { url } => {
+                let mut config = json!({"type": "http", "url": url});
+                let headers = McpHeader::of(headers, &server.name);
+                if !headers.is_empty() {
+                    config["headers"] = json!(headers);
+                }
+                config
+            }
         };
         (server.name.clone(), config)
     });

@@ -73,10 +73,15 @@ fn mcp_servers_are_written_in_the_programs_form() {
             },
         },
     ];
+    let headers = [McpHeader {
+        server: "far".to_owned(),
+        name: "Authorization".to_owned(),
+        value: "Bearer p".to_owned(),
+    }];
     expect_test::expect![[
-        r#"{"mcpServers":{"echo":{"args":["x.pl"],"command":"perl","env":{"A":"b"},"type":"stdio"},"far":{"type":"http","url":"https://mcp.test/x"}}}"#
+        r#"{"mcpServers":{"echo":{"args":["x.pl"],"command":"perl","env":{"A":"b"},"type":"stdio"},"far":{"headers":{"Authorization":"Bearer p"},"type":"http","url":"https://mcp.test/x"}}}"#
     ]]
-    .assert_eq(&mcp_config(&servers).to_string());
+    .assert_eq(&mcp_config(&servers, &headers).to_string());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use astrabox_engine::model::ResolvedModelAccess;
 use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
-use astrabox_engine::{EngineInput, EngineStartupContext, Error, ErrorKind, Result};
+use astrabox_engine::{EngineInput, EngineStartupContext, Error, ErrorKind, McpHeader, Result};
 use astrabox_types::{ContentPart, McpServer, McpTransport, PermissionLevel};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -76,6 +76,7 @@ impl Plan {
                 &context.model,
                 catalog.is_some(),
                 &context.agent.mcp_servers,
+                &context.mcp_headers,
             )?,
         }];
         if let Some(catalog) = catalog {
@@ -123,6 +124,7 @@ fn config_toml(
     model: &ResolvedModelAccess,
     catalog: bool,
     servers: &[McpServer],
+    headers: &[McpHeader],
 ) -> Result<String> {
     let mut config = json!({
         "model": model.model_name,
@@ -140,6 +142,8 @@ fn config_toml(
             "stream_max_retries": RETRIES,
             "stream_idle_timeout_ms": STREAM_IDLE_MS,
         }},
+        // What looks like a key in the environment is a placeholder, and is there for the commands.
+        "shell_environment_policy": {"inherit": "all", "ignore_default_excludes": true},
     });
     if catalog {
         config["model_catalog_json"] = json!(codex_path("model_catalog.json")?.as_str());
@@ -150,7 +154,14 @@ fn config_toml(
                 McpTransport::Stdio { command, args, env } => {
                     json!({"command": command, "args": args, "env": env})
                 }
-                McpTransport::Http { url } => json!({"url": url}),
+                McpTransport::Http { url } => {
+                    let mut config = json!({"url": url});
+                    let headers = McpHeader::of(headers, &server.name);
+                    if !headers.is_empty() {
+                        config["http_headers"] = json!(headers);
+                    }
+                    config
+                }
             };
             (server.name.clone(), config)
         });

@@ -28,7 +28,7 @@ fn model() -> ResolvedModelAccess {
 
 #[test]
 fn the_configuration_names_the_model_and_no_secret() {
-    let text = config_toml(&model(), true, &[]).expect("it is TOML");
+    let text = config_toml(&model(), true, &[], &[]).expect("it is TOML");
     expect_test::expect![[r#"
         check_for_update_on_startup = false
         model = 'a "model"\x'
@@ -50,13 +50,17 @@ fn the_configuration_names_the_model_and_no_secret() {
         stream_idle_timeout_ms = 300000
         stream_max_retries = 3
         wire_api = "responses"
+
+        [shell_environment_policy]
+        ignore_default_excludes = true
+        inherit = "all"
     "#]]
     .assert_eq(&text);
 }
 
 #[test]
 fn without_a_catalogue_none_is_named() {
-    let text = config_toml(&model(), false, &[]).expect("it is TOML");
+    let text = config_toml(&model(), false, &[], &[]).expect("it is TOML");
     assert!(!text.contains("model_catalog_json"), "{text}");
 }
 
@@ -128,4 +132,27 @@ fn an_agents_turn_options_never_win_over_the_platforms() {
     assert_eq!(params["approvalPolicy"], "untrusted");
     assert_eq!(params["sandboxPolicy"]["type"], "externalSandbox");
     assert_eq!(params["collaborationMode"]["settings"]["model"], "model-1");
+}
+
+#[test]
+fn a_server_on_the_network_is_spoken_to_with_its_header() {
+    let servers = ["near", "far"].map(|name| McpServer {
+        name: name.to_owned(),
+        transport: McpTransport::Http {
+            url: format!("https://{name}.test/mcp"),
+        },
+    });
+    let headers = [McpHeader {
+        server: "far".to_owned(),
+        name: "Authorization".to_owned(),
+        value: "Bearer p".to_owned(),
+    }];
+    let text = config_toml(&model(), false, &servers, &headers).expect("it is TOML");
+    let config: Value = toml::from_str(&text).expect("it is read");
+    let servers = &config["mcp_servers"];
+    assert_eq!(
+        servers["far"]["http_headers"],
+        json!({"Authorization": "Bearer p"})
+    );
+    assert!(servers["near"].get("http_headers").is_none(), "{text}");
 }

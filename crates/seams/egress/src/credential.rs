@@ -41,6 +41,9 @@ impl CredentialPlan {
 pub struct CredentialGrant {
     /// The credential's id, for audit.
     pub credential_id: String,
+    /// By which name the workload finds it: a variable of the environment, an MCP server of the agent, or the URL of
+    /// a repository; empty for a model's.
+    pub handle: String,
     /// What the workload holds in its place.
     pub placeholder: Placeholder,
     /// The destinations that it may go to; never empty.

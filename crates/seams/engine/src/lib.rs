@@ -47,8 +47,8 @@ pub use error::{Error, ErrorKind, Result, from_sandbox};
 pub use options::check_options;
 pub use recipe::{ImageRecipe, NpmPackage, RecipeCheck, RecipeCopy};
 pub use request::{
-    Conversation, EngineStartupContext, ModelPath, NativeStateSpec, PrepareContext, RecordFormat,
-    SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,
+    Conversation, EngineStartupContext, McpHeader, ModelPath, NativeStateSpec, PrepareContext,
+    RecordFormat, SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,
 };
 
 /// What engines need of the seams below, so that an engine depends on this crate and `types` only.

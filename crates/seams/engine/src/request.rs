@@ -114,12 +114,35 @@ pub struct EngineStartupContext {
     pub model: ResolvedModelAccess,
     /// What the program holds in place of the model's key.
     pub model_placeholder: String,
+    /// The headers with which the agent's MCP servers on the network are spoken to; placeholders stand in them.
+    pub mcp_headers: Vec<McpHeader>,
     /// The sandbox.
     pub workload: Arc<dyn Workload>,
     /// The environment that its processes begin with: home, path, proxy, certificates.
     pub env: BTreeMap<String, String>,
     /// The conversation.
     pub conversation: Conversation,
+}
+
+/// A header of every request to one MCP server of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpHeader {
+    /// The server's name in the agent.
+    pub server: String,
+    /// The header's name.
+    pub name: String,
+    /// Its value, with a placeholder in the credential's place.
+    pub value: String,
+}
+
+impl McpHeader {
+    /// The headers of one server, by name.
+    #[must_use]
+    pub fn of(all: &[Self], server: &str) -> BTreeMap<String, String> {
+        let own = all.iter().filter(|header| header.server == server);
+        own.map(|header| (header.name.clone(), header.value.clone()))
+            .collect()
+    }
 }
 
 /// Which conversation a start is for.

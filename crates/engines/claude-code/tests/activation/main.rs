@@ -50,6 +50,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
                 name: "hello".to_owned(),
                 files: BTreeMap::from([("SKILL.md".to_owned(), "say it".to_owned())]),
             }],
+            repository: None,
             approval_rules: Vec::new(),
             metadata: BTreeMap::new(),
         },
@@ -62,6 +63,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
             endpoint_provider: "direct".to_owned(),
         },
         model_placeholder: "placeholder-1".to_owned(),
+        mcp_headers: Vec::new(),
         workload: Arc::new(workload.clone()),
         env: BTreeMap::from([
             ("HOME".to_owned(), "/home/agent".to_owned()),

@@ -33,6 +33,7 @@ fn agent() -> AgentSpec {
         permission_mode: None,
         mcp_servers: Vec::new(),
         skills: Vec::new(),
+        repository: None,
         approval_rules: Vec::new(),
         metadata: BTreeMap::new(),
     }
@@ -53,6 +54,7 @@ fn context(workload: &Arc<Memory>, conversation: Conversation) -> EngineStartupC
             endpoint_provider: "direct".to_owned(),
         },
         model_placeholder: "placeholder-1".to_owned(),
+        mcp_headers: Vec::new(),
         workload: Arc::clone(workload) as _,
         env: BTreeMap::from([("HOME".to_owned(), "/home/agent".to_owned())]),
         conversation,
