@@ -21,6 +21,7 @@ pub(crate) fn placeholder(id: &str) -> String {
 pub(crate) fn grant(id: &str, hosts: &[&str]) -> CredentialGrant {
     CredentialGrant {
         credential_id: id.to_owned(),
+        handle: id.to_owned(),
         placeholder: placeholder(id).parse().unwrap(),
         hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
         methods: Vec::new(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use h2::server::Connection;
 use h2::{client, server};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{ClientTls, Tunnel, UpstreamTls};
 use crate::answer::Reason;
@@ -31,6 +31,10 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// How many streams that the client opens and resets at once may be waiting for us before it is cut off
 /// (CVE-2023-44487).
 const MOST_PENDING_RESETS: usize = 20;
+
+/// How many streams a client may give up within [`RESETS_WITHIN`].
+const MOST_RESETS: usize = 200;
+const RESETS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the end of a connection may take to be told.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -60,6 +64,7 @@ pub(super) async fn serve(
     let mut streams = FuturesUnordered::new();
     tokio::pin!(upstream);
     let mut upstream_lives = true;
+    let mut resets = Resets::default();
     loop {
         tokio::select! {
             accepted = client.accept() => match accepted {
@@ -79,7 +84,12 @@ pub(super) async fn serve(
                 upstream_lives = false;
                 client.graceful_shutdown();
             }
-            Some(()) = streams.next(), if !streams.is_empty() => quiet.touch(),
+            Some(fate) = streams.next(), if !streams.is_empty() => {
+                quiet.touch();
+                if resets.is_too_many(fate) {
+                    client.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+                }
+            }
             () = quiet.idle(QUIET), if streams.is_empty() => {
                 client.graceful_shutdown();
                 return finish(client, handles).await;
@@ -104,6 +114,36 @@ pub(super) async fn answer_first(client: ClientTls, reason: Reason, tunnel: &Tun
     };
     let _ = timeout(QUIET, answer).await;
     End::Answered(reason)
+}
+
+/// What became of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Served,
+    /// The client did not wait for its answer.
+    GivenUp,
+}
+
+/// The streams that a client gives up: each costs the upstream a request, and the client next to nothing.
+#[derive(Default)]
+struct Resets {
+    since: Option<Instant>,
+    count: usize,
+}
+
+impl Resets {
+    fn is_too_many(&mut self, fate: Fate) -> bool {
+        if fate == Fate::Served {
+            return false;
+        }
+        let now = Instant::now();
+        if self.since.is_none_or(|since| now - since > RESETS_WITHIN) {
+            self.since = Some(now);
+            self.count = 0;
+        }
+        self.count += 1;
+        self.count > MOST_RESETS
+    }
 }
 
 type ClientConnection = Connection<ClientTls, Bytes>;

@@ -13,8 +13,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderValue};
 use http::{Request, Response, StatusCode};
 
 use super::super::Tunnel;
-use super::head;
 use super::transfer::{Failed, Held, down, hold, up};
+use super::{Fate, head};
 use crate::answer::Reason;
 use crate::connection::End;
 use crate::exchange::MOST_HELD;
@@ -39,7 +39,7 @@ pub(super) async fn serve(
     address: Option<SocketAddr>,
     tunnel: &Tunnel<'_>,
     ledger: &Ledger,
-) {
+) -> Fate {
     let (method, destination) = (request.method().clone(), &tunnel.destination);
     let asked = Asked::of(method.as_str(), destination);
     let (mut injection, outgoing) = match judge(&request, tunnel) {
@@ -48,7 +48,7 @@ pub(super) async fn serve(
             let credential = credential.as_deref();
             deny(tunnel.workload, tunnel.services, reason, asked, credential).await;
             let _ = head::answer(&mut respond, reason, destination);
-            return;
+            return Fate::Served;
         }
     };
     let used = &injection.used;
@@ -93,6 +93,10 @@ pub(super) async fn serve(
     if let Some(mut record) = ledger.leave(number) {
         record.with(&injection.used);
         record.end(end, tunnel.services).await;
+    }
+    match end {
+        End::Aborted => Fate::GivenUp,
+        _ => Fate::Served,
     }
 }
 
