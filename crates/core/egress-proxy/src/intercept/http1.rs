@@ -130,7 +130,7 @@ impl Connection<'_> {
                 if persistent && upstream.buffer.is_empty() {
                     self.upstream = Some(upstream);
                 } else {
-                    settle(&upstream.stream.get_ref().0);
+                    settle(upstream.stream.get_ref().0);
                 }
                 let next = match reusable {
                     true => Next::Request,
@@ -144,7 +144,7 @@ impl Connection<'_> {
                     .await;
                 used.clone_from(&outgoing.injection.used);
                 if end == End::Completed {
-                    settle(&upstream.stream.get_ref().0);
+                    settle(upstream.stream.get_ref().0);
                     settle(&self.client.stream.get_ref().0.stream);
                 }
                 (Next::End(end), end)
@@ -211,7 +211,7 @@ impl Connection<'_> {
             if said.is_none() {
                 return Ok(upstream);
             }
-            settle(&upstream.stream.get_ref().0);
+            settle(upstream.stream.get_ref().0);
         }
         reconnect(self.tunnel).await.map(Side::new)
     }
@@ -221,7 +221,7 @@ impl Connection<'_> {
         settle(&self.client.stream.get_ref().0.stream);
         farewell(&mut self.client.stream, &[], self.tunnel.workload).await;
         if let Some(mut upstream) = self.upstream.take() {
-            settle(&upstream.stream.get_ref().0);
+            settle(upstream.stream.get_ref().0);
             // It says that the connection has ended; nobody has to hear it.
             let bye = upstream.stream.shutdown();
             let _ = tokio::time::timeout(std::time::Duration::from_secs(1), bye).await;
