@@ -55,7 +55,7 @@ pub struct EnvironmentSpec {
 pub enum Networking {
     /// Nothing but these hosts and the model endpoint.
     Limited {
-        /// Exact names or a leftmost `*.`, each with an optional `:port`.
+        /// Exact names, addresses, a leftmost `*.` or ranges of addresses, each with an optional `:port`.
         allowed_hosts: Vec<String>,
     },
     /// Every public address.

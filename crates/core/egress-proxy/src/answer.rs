@@ -159,6 +159,9 @@ impl Reason {
                 "the destination is or resolves to a private or special address; an operator can allow it with \
                  egress.allow_private or egress.static_hosts"
             }
+            Self::Denied(DenyReason::AddressDenied) => {
+                "the destination is or resolves to an address that the operator denies to every sandbox"
+            }
             Self::Denied(DenyReason::Unresolved) => "the name does not resolve; check its spelling",
             Self::Denied(DenyReason::Malformed) => {
                 "the destination is not a plain host name or address with a port from 1 to 65535"

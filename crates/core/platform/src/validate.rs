@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use astrabox_egress::HostPattern;
+use astrabox_egress::DestinationPattern;
 use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
@@ -74,7 +74,7 @@ pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
             ));
         }
         for host in allowed_hosts {
-            host.parse::<HostPattern>()
+            host.parse::<DestinationPattern>()
                 .map_err(|error| Error::field("spec.networking.limited.allowed_hosts", error))?;
         }
     }
@@ -242,7 +242,7 @@ pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Resul
     let Networking::Limited { allowed_hosts } = networking else {
         return Ok(());
     };
-    let patterns: Vec<HostPattern> = allowed_hosts
+    let patterns: Vec<DestinationPattern> = allowed_hosts
         .iter()
         .filter_map(|host| host.parse().ok())
         .collect();

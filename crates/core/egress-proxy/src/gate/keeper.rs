@@ -168,7 +168,12 @@ impl Keeper {
 
     async fn act(&mut self, action: Action) -> std::result::Result<Done, LinkError> {
         match action {
-            Action::Connect => self.ensure_link(Role::Needed).await.map(|()| Done::Plain),
+            Action::Connect => match self.ensure_link(Role::Needed).await {
+                // A role that was just ending is followed by another.
+                Err(error) if error.is_lost() => self.ensure_link(Role::Needed).await,
+                reached => reached,
+            }
+            .map(|()| Done::Plain),
             Action::Open {
                 workload,
                 policy,

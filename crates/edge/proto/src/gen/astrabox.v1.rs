@@ -1006,7 +1006,8 @@ pub mod networking {
 /// Deny by default.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitedNetworking {
-    /// Exact names, addresses, or a leftmost `*.`; each with an optional `:port`. At most 256.
+    /// Exact names, addresses, a leftmost `*.`, or ranges of addresses such as `203.0.113.0/24`; each with an optional
+    /// `:port`. A range means what is written as an address, not names that resolve to one. At most 256.
     #[prost(string, repeated, tag = "1")]
     pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
