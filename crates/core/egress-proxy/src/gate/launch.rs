@@ -124,6 +124,7 @@ fn prepare(config: &RoleConfig) -> io::Result<(PathBuf, File)> {
     let config = RoleConfig {
         run_dir: std::path::absolute(&config.run_dir)?,
         audit_dir: std::path::absolute(&config.audit_dir)?,
+        authority_dir: std::path::absolute(&config.authority_dir)?,
         egress: config.egress.clone(),
     };
     DirBuilder::new()
