@@ -35,7 +35,7 @@ pub use resource::{
 };
 pub use secret::Secret;
 pub use session_state::{SessionState, TRANSITIONS, may_go};
-pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Skill};
+pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Repository, Skill};
 
 /// A point in time, UTC, with nanosecond resolution.
 pub use jiff::Timestamp;

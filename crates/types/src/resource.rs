@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentId, EnvironmentId, Json, McpServer, SessionId, SessionState, Skill, Timestamp, TurnId,
+    AgentId, EnvironmentId, Json, McpServer, Repository, SessionId, SessionState, Skill, Timestamp,
+    TurnId,
 };
 
 /// Where agents run: which engine, in which sandbox, with which limits and network.
@@ -136,6 +137,9 @@ pub struct AgentSpec {
     pub engine_options: BTreeMap<String, Json>,
     /// The permission mode that its sessions begin with, by native name; the engine's default when absent.
     pub permission_mode: Option<String>,
+    /// What an empty workspace begins with.
+    #[serde(default)]
+    pub repository: Option<Repository>,
     /// The MCP servers that its program uses, at most 32.
     #[serde(default)]
     pub mcp_servers: Vec<McpServer>,

@@ -19,6 +19,10 @@ mod host;
 mod path;
 mod placeholder;
 mod policy;
+mod refusal;
+mod request;
+mod substitute;
+mod target;
 
 pub use address::{AddressClass, AddressRange, classify, is_metadata};
 pub use credential::{BodyPlace, CredentialGrant, CredentialPlan, HeaderPlace, Places};
@@ -26,3 +30,12 @@ pub use host::{Host, HostPattern, InvalidHost, InvalidPattern};
 pub use path::{InvalidPath, PathPattern};
 pub use placeholder::{DIGITS, InvalidPlaceholder, MARKER, MintKey, Placeholder};
 pub use policy::{Decision, DenyReason, Destination, EgressPolicy, Scheme};
+pub use refusal::{Place, Refusal, RefusalReason};
+pub use request::{
+    BodyLength, BodyTreatment, RequestFacts, RequestRules, RequestScheme, overrides_method,
+};
+pub use substitute::{
+    BodyRewriter, InvalidValue, MOST_VALUE_BYTES, Replaced, Surface, Values, check_value,
+    holds_placeholder,
+};
+pub use target::{CanonicalTarget, Doubt, InvalidTarget};

@@ -11,9 +11,12 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::conversation::Conversation;
@@ -60,9 +63,17 @@ pub struct Builder {
     script: Option<Box<Script>>,
     observer: Option<Box<Observer>>,
     queue: VecDeque<Reply>,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Builder {
+    /// Speaks TLS this way, as [`crate::upstream::Authority::server`] makes it.
+    #[must_use]
+    pub fn tls(mut self, tls: Arc<ServerConfig>) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Listens here instead of on a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
@@ -135,9 +146,15 @@ impl Builder {
             cancel: cancel.clone(),
         });
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, shared.clone()));
+        let tls = self.tls.is_some();
+        accepting.spawn(accept(
+            listener,
+            self.tls.map(TlsAcceptor::from),
+            shared.clone(),
+        ));
         Ok(ScriptedModel {
             address,
+            tls,
             accepting,
             shared,
             cancel: cancel.drop_guard(),
@@ -148,6 +165,7 @@ impl Builder {
 /// A running scripted model. Dropping it ends it; [`ScriptedModel::shutdown`] also waits for that.
 pub struct ScriptedModel {
     address: SocketAddr,
+    tls: bool,
     shared: Arc<Shared>,
     accepting: JoinSet<()>,
     cancel: DropGuard,
@@ -167,7 +185,8 @@ impl ScriptedModel {
     /// `http://address`, without a path: what Anthropic clients want. OpenAI clients want `/v1`
     /// behind it.
     pub fn base_url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// All requests so far, in order of arrival.
@@ -275,7 +294,7 @@ fn answers(log: &[Arc<Recorded>]) -> impl Iterator<Item = &Arc<Recorded>> {
 }
 
 /// Accepts until cancelled, then waits for the connections.
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -283,7 +302,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, shared.clone()));
+                    connections.spawn(shake_hands(stream, tls.clone(), shared.clone()));
                 }
                 // Out of descriptors, most likely: others may give some back.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -297,10 +316,28 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Serves one connection. Its errors are clients that went away and cuts that were asked for.
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+async fn shake_hands(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     // Deltas are small and must not wait for each other.
     let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else {
+        return connection(stream, shared).await;
+    };
+    let cancel = shared.cancel.clone();
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream) => shaken,
+        () = cancel.cancelled() => return,
+    };
+    // A handshake that fails is the client's to tell.
+    if let Ok(stream) = shaken {
+        connection(stream, shared).await;
+    }
+}
+
+/// Serves one connection. Its errors are clients that went away and cuts that were asked for.
+async fn connection<S>(stream: S, shared: Arc<Shared>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let cancel = shared.cancel.clone();
     let service = service_fn(move |request| http::handle(shared.clone(), request));
     let mut connection =

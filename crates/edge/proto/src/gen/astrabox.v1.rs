@@ -69,6 +69,23 @@ pub struct AgentSpec {
     /// none does, a person is asked.
     #[prost(message, repeated, tag = "11")]
     pub approval_rules: ::prost::alloc::vec::Vec<ApprovalRule>,
+    /// What an empty workspace begins with.
+    #[prost(message, optional, tag = "13")]
+    pub repository: ::core::option::Option<Repository>,
+}
+/// A git repository over HTTPS. Its credential, when it needs one, is an http_basic credential of one of the agent's
+/// vaults; it never enters the sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Repository {
+    /// Its address: https, a host, a path of plain characters, and no user, query or fragment.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// The branch or tag; the repository's own when empty.
+    #[prost(string, tag = "2")]
+    pub branch: ::prost::alloc::string::String,
+    /// How many commits of history; all when 0.
+    #[prost(uint32, tag = "3")]
+    pub depth: u32,
 }
 /// What is done when the program asks whether it may call a tool. A rule answers only what the program asks: which calls
 /// it asks for is its permission mode's affair.

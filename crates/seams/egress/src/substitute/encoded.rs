@@ -1,0 +1,110 @@
+//! Finds the marker in forms that are not it.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use memchr::memchr3_iter;
+
+use crate::MARKER;
+use crate::target::escaped;
+
+/// The longest escape of one character: `&#x0000002d;`.
+const LONGEST_ESCAPE: usize = 12;
+
+/// How many times over a percent sign may be escaped.
+const MOST_LAYERS: usize = 4;
+
+/// The longest form of the marker that is found.
+pub(crate) const LONGEST_FORM: usize = MARKER.len() * LONGEST_ESCAPE;
+
+/// The marker in UTF-16 of either byte order and in base64 at each of the three offsets, without the characters that
+/// its neighbours have a part in. The alphabets of base64 differ in no character of it.
+static WHOLE_FORMS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let mut wide = Vec::new();
+    for byte in MARKER.bytes() {
+        wide.extend([byte, 0]);
+    }
+    wide.pop();
+    let forms = [
+        wide,
+        b"YXN0cmFib3gtY3JlZC".to_vec(),
+        b"FzdHJhYm94LWNyZWQt".to_vec(),
+        b"hc3RyYWJveC1jcmVkL".to_vec(),
+    ];
+    AhoCorasick::new(forms).expect("four short texts")
+});
+
+/// Where the marker stands escaped: by percent signs, also several times over, as in JSON, as a character of HTML,
+/// mixed with characters as they are, in UTF-16, or in base64 (EG16). The position may lie inside.
+pub(crate) fn find_encoded(text: &[u8]) -> Option<usize> {
+    let escapes = memchr3_iter(b'%', b'\\', b'&', text);
+    let escape = { escapes }.find(|at| begins_escaped_marker(text, *at));
+    let whole = WHOLE_FORMS.find(text).map(|found| found.start());
+    match (escape, whole) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether the escape at this place is the first of an escaped marker. What stands before it are then characters of
+/// the marker as they are.
+fn begins_escaped_marker(text: &[u8], at: usize) -> bool {
+    let Some((byte, length)) = escape(&text[at..]) else {
+        return false;
+    };
+    let marker = MARKER.as_bytes();
+    (0..marker.len()).any(|index| {
+        marker[index] == byte
+            && text[..at].ends_with(&marker[..index])
+            && continues(&text[at + length..], &marker[index + 1..])
+    })
+}
+
+/// Whether the text begins with the rest of the marker, each character as it is or escaped.
+fn continues(mut text: &[u8], rest: &[u8]) -> bool {
+    for wanted in rest {
+        let (byte, length) = match text.first() {
+            Some(byte) if byte == wanted => (*byte, 1),
+            _ => match escape(text) {
+                Some(escape) => escape,
+                None => return false,
+            },
+        };
+        if byte != *wanted {
+            return false;
+        }
+        text = &text[length..];
+    }
+    true
+}
+
+/// The character that an escape at the beginning stands for, and the escape's length.
+fn escape(text: &[u8]) -> Option<(u8, usize)> {
+    match text {
+        [b'%', rest @ ..] => {
+            let mut layers = 0;
+            while layers < MOST_LAYERS && rest[2 * layers..].starts_with(b"25") {
+                layers += 1;
+            }
+            escaped(&rest[2 * layers..]).map(|byte| (byte, 3 + 2 * layers))
+        }
+        [b'\\', b'u' | b'U', b'0', b'0', rest @ ..] => escaped(rest).map(|byte| (byte, 6)),
+        [b'\\', b'x' | b'X', rest @ ..] => escaped(rest).map(|byte| (byte, 4)),
+        [b'&', b'#', rest @ ..] => {
+            let hexadecimal = matches!(rest.first(), Some(b'x' | b'X'));
+            let (radix, start) = if hexadecimal { (16, 1) } else { (10, 0) };
+            let most = LONGEST_ESCAPE - 3 - start;
+            let digits = rest[start..]
+                .iter()
+                .take(most)
+                .take_while(|byte| char::from(**byte).is_digit(radix))
+                .count();
+            let number = str::from_utf8(&rest[start..start + digits]).ok()?;
+            let byte = u8::try_from(u32::from_str_radix(number, radix).ok()?).ok()?;
+            // A browser does without the semicolon.
+            let end = usize::from(rest.get(start + digits) == Some(&b';'));
+            Some((byte, 2 + start + digits + end))
+        }
+        _ => None,
+    }
+}
