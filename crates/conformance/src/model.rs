@@ -256,7 +256,10 @@ async fn a_model_that_is_not_listed_is_refused(bench: &ModelBench) -> Checked {
             Err(_) => {}
         }
     }
-    check!(some != closed, "an open list means that any name is resolved");
+    check!(
+        some != closed,
+        "an open list means that any name is resolved"
+    );
     Ok(())
 }
 
@@ -332,7 +335,11 @@ async fn who_issues_nothing_says_so(bench: &ModelBench) -> Checked {
         "a credential was issued, and that is not declared"
     );
     let revoked = provider.revoke("of-nobody", with.as_ref()).await;
-    refused(revoked, &[ErrorKind::Unsupported], "revoking what nobody issues")?;
+    refused(
+        revoked,
+        &[ErrorKind::Unsupported],
+        "revoking what nobody issues",
+    )?;
     Ok(())
 }
 
@@ -363,7 +370,10 @@ async fn no_two_sessions_share_a_credential(bench: &ModelBench) -> Checked {
     }
     for issued in [first, second] {
         let with = bench.0.credential();
-        provider.revoke(&issued.id, with.as_ref()).await.doing("revoke")?;
+        provider
+            .revoke(&issued.id, with.as_ref())
+            .await
+            .doing("revoke")?;
     }
     Ok(())
 }

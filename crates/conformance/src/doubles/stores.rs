@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_identity::{Actor, Evidence, IdentityProvider};
 use astrabox_model::{
-    CredentialKind, CredentialRef, IssueRequest, IssuedCredential, ModelEndpointProvider, ModelList,
-    ModelRequest, ResolvedModelAccess,
+    CredentialKind, CredentialRef, IssueRequest, IssuedCredential, ModelEndpointProvider,
+    ModelList, ModelRequest, ResolvedModelAccess,
 };
 use astrabox_secrets::{Secret, SecretName, SecretStore};
 use async_trait::async_trait;

@@ -6,8 +6,7 @@ use serde_json::Value;
 use crate::error::BLOCK;
 
 /// The settings that there are, for people.
-const SETTINGS: &str =
-    "base_url, models, default_model, credential, credential_kind, require_https and allow_plaintext";
+const SETTINGS: &str = "base_url, models, default_model, credential, credential_kind, require_https and allow_plaintext";
 
 /// The checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

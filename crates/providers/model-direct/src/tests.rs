@@ -160,7 +160,10 @@ async fn mo4_the_list_is_what_resolve_accepts() {
         .await
         .unwrap();
     let list = some.list(None).await.unwrap();
-    assert_eq!((&list.names[..], list.closed), (&["a".to_owned(), "b".to_owned()][..], true));
+    assert_eq!(
+        (&list.names[..], list.closed),
+        (&["a".to_owned(), "b".to_owned()][..], true)
+    );
     for model in list.names {
         let access = some.resolve(&request(&model)).await.unwrap();
         assert_eq!(access.model_name, model);
@@ -212,10 +215,8 @@ async fn an_agent_without_a_model_gets_the_default_or_an_error() {
 
 #[tokio::test]
 async fn mo6_a_credential_of_a_vault_is_named_with_its_kind() {
-    let id = "vcrd_0190f2a4-7e0b-7c1d-8f3a-123456789abc";
-    let config = |kind: &str| {
-        json!({"base_url": "https://models.example", "credential": id, "credential_kind": kind})
-    };
+    let id = "vcrd_0190f2a47e0b7c1d8f3a123456789abc";
+    let config = |kind: &str| json!({"base_url": "https://models.example", "credential": id, "credential_kind": kind});
     for (kind, expected) in [
         ("bearer", CredentialKind::Bearer),
         ("api_key", CredentialKind::ApiKey),
@@ -228,7 +229,10 @@ async fn mo6_a_credential_of_a_vault_is_named_with_its_kind() {
     }
     for (config, key) in [
         (json!({ "credential": id }), "model.direct.credential_kind"),
-        (json!({"credential_kind": "bearer"}), "model.direct.credential`"),
+        (
+            json!({"credential_kind": "bearer"}),
+            "model.direct.credential`",
+        ),
         (config("basic"), "model.direct.credential_kind"),
         (config("none"), "model.direct.credential_kind"),
     ] {
@@ -270,10 +274,7 @@ async fn a_credential_is_refused_and_never_repeated() {
         let error = refused(config.clone()).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{config}");
         let text = format!("{error} {error:?}");
-        assert!(
-            text.contains("put it into a vault"),
-            "{config}: {text}"
-        );
+        assert!(text.contains("put it into a vault"), "{config}: {text}");
         assert!(!text.contains("canary"), "{text}");
     }
     assert!(build(json!({"credential": "none"})).await.is_ok());

@@ -116,7 +116,10 @@ pub(crate) fn issued(
     };
     let id = generated.token_id;
     if !plain(secret.expose()) || !plain(id.as_bytes()) || tells(id.as_bytes(), secret.expose()) {
-        return Err(strange(ISSUE, "the proxy's answer has no usable key and id"));
+        return Err(strange(
+            ISSUE,
+            "the proxy's answer has no usable key and id",
+        ));
     }
     let expires = end(&generated.expires)
         .ok_or_else(|| strange(ISSUE, "the proxy's key has no end that can be read"))?;
@@ -136,9 +139,7 @@ fn tells(id: &[u8], secret: &[u8]) -> bool {
 }
 
 fn end(text: &str) -> Option<Timestamp> {
-    text.parse()
-        .or_else(|_| format!("{text}Z").parse())
-        .ok()
+    text.parse().or_else(|_| format!("{text}Z").parse()).ok()
 }
 
 /// Whether a key is ended. One that the proxy does not know is.
@@ -162,7 +163,7 @@ struct Told {
     #[serde(rename = "type", default)]
     kind: Option<String>,
     #[serde(default)]
-    message: Option<String>,
+    message: Option<serde_json::Value>,
 }
 
 /// What the proxy tells of an error, in its own shape.
@@ -189,7 +190,7 @@ fn keys_are_kept(operation: &'static str, answer: &Answer) -> Result<(), Error> 
     if answer.status != 500 {
         return Ok(());
     }
-    let message = told(answer).and_then(|told| told.message);
+    let message = told(answer).and_then(|told| told.message?.as_str().map(str::to_owned));
     match message {
         Some(message) if TEXTS.iter().any(|text| message.contains(text)) => {
             Err(no_database(operation))

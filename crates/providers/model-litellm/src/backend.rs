@@ -25,7 +25,8 @@ pub struct Litellm {
 #[async_trait]
 impl ModelProviderFactory for Litellm {
     const NAME: &'static str = "litellm";
-    const SUMMARY: &'static str = "A LiteLLM proxy, with a key for each session where it is told to.";
+    const SUMMARY: &'static str =
+        "A LiteLLM proxy, with a key for each session where it is told to.";
 
     async fn build(config: Value) -> Result<Arc<dyn ModelEndpointProvider>, Error> {
         let config = Config::parse(config)?;

@@ -180,10 +180,7 @@ fn prepare(ask: Ask<'_>) -> Result<(Request<Full<Bytes>>, Target), Fault> {
 }
 
 /// Drives the connection and the request together, so that neither is left when the other ends.
-async fn exchange(
-    stream: Box<dyn Stream>,
-    request: Request<Full<Bytes>>,
-) -> Result<Answer, Fault> {
+async fn exchange(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Result<Answer, Fault> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(Fault::Broken)?;

@@ -108,7 +108,7 @@ mod tests {
 
     use super::Config;
 
-    const ID: &str = "vcrd_0190f2a4-7e0b-7c1d-8f3a-123456789abc";
+    const ID: &str = "vcrd_0190f2a47e0b7c1d8f3a123456789abc";
 
     #[test]
     fn a_block_is_read_with_its_defaults() {
@@ -138,7 +138,11 @@ mod tests {
         use ErrorKind::{Invalid, Refused};
         for (block, kind, key) in [
             (json!({"base_url": "canary"}), Invalid, "base_url"),
-            (json!({"base_url": "https://u:canary@m.example"}), Invalid, "base_url"),
+            (
+                json!({"base_url": "https://u:canary@m.example"}),
+                Invalid,
+                "base_url",
+            ),
             (json!({"base_url": "http://m.example"}), Refused, "base_url"),
             (
                 json!({"base_url": "http://m.test", "require_https": true}),
@@ -150,17 +154,29 @@ mod tests {
                 Refused,
                 "management_url",
             ),
-            (json!({"management_url": "https://m.test"}), Invalid, "management_url"),
+            (
+                json!({"management_url": "https://m.test"}),
+                Invalid,
+                "management_url",
+            ),
             (json!({"credential": "sk-canary"}), Invalid, "credential"),
             (json!({"master_key": "sk-canary"}), Invalid, "master_key"),
-            (json!({"credential_kind": "bearer"}), Invalid, "credential_kind"),
+            (
+                json!({"credential_kind": "bearer"}),
+                Invalid,
+                "credential_kind",
+            ),
             (
                 json!({"credential": ID, "credential_kind": "canary"}),
                 Invalid,
                 "credential_kind",
             ),
             (json!({"models": ["a", ""]}), Invalid, "models"),
-            (json!({"models": ["a"], "default_model": "canary"}), Invalid, "default_model"),
+            (
+                json!({"models": ["a"], "default_model": "canary"}),
+                Invalid,
+                "default_model",
+            ),
             (json!({"per_session": true}), Invalid, "per_session"),
             (json!({"max_budget": 1}), Invalid, "max_budget"),
             (

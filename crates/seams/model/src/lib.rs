@@ -117,7 +117,7 @@ pub struct ResolvedModelAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialRef {
-    /// Its id, as `vcrd_0190f2a4-...`.
+    /// Its id, as `vcrd_0190f2a4...`.
     pub credential_id: String,
 }
 
