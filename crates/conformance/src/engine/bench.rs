@@ -108,6 +108,7 @@ impl EngineBench {
             model: ResolvedModelAccess {
                 base_url: "http://127.0.0.1:9".to_owned(),
                 model_name: "spec-model".to_owned(),
+                credential: None,
                 credential_kind: CredentialKind::Bearer,
                 endpoint_provider: "conformance".to_owned(),
             },

@@ -299,6 +299,7 @@ fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) 
     let model = astrabox_model::ResolvedModelAccess {
         base_url: gateway.to_owned(),
         model_name: request.agent.model.clone(),
+        credential: None,
         credential_kind: astrabox_model::CredentialKind::Bearer,
         endpoint_provider: "spec".to_owned(),
     };

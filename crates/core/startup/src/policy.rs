@@ -71,6 +71,7 @@ mod tests {
         ResolvedModelAccess {
             base_url: base_url.into(),
             model_name: "m".into(),
+            credential: None,
             credential_kind: CredentialKind::None,
             endpoint_provider: "direct".into(),
         }

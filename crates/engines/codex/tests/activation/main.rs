@@ -51,6 +51,7 @@ fn context(workload: &Arc<Memory>, conversation: Conversation) -> EngineStartupC
         model: ResolvedModelAccess {
             base_url: "http://models.test".to_owned(),
             model_name: "m-1".to_owned(),
+            credential: None,
             credential_kind: CredentialKind::Bearer,
             endpoint_provider: "direct".to_owned(),
         },
