@@ -255,6 +255,7 @@ impl Fields {
             } if !allow_hosts.is_empty() => {
                 Some(v1::networking::Type::Limited(v1::LimitedNetworking {
                     allowed_hosts: allow_hosts.clone(),
+                    allow_mcp_servers: false,
                 }))
             }
             Network { .. } => None,

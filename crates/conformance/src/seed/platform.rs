@@ -81,6 +81,7 @@ impl EnginePlatform for SpecPlatform {
         Ok(ResolvedModelAccess {
             base_url,
             model_name: request.model.clone(),
+            credential: None,
             credential_kind: CredentialKind::Bearer,
             endpoint_provider: "spec".to_owned(),
         })

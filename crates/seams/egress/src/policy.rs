@@ -110,6 +110,8 @@ pub enum Scheme {
     Http,
     /// A CONNECT tunnel.
     Tunnel,
+    /// A request inside of a tunnel, where the proxy ends TLS.
+    Https,
 }
 
 /// Where a workload wants to go.
@@ -138,6 +140,14 @@ impl Destination {
     /// When it is not `host` or `host:port`.
     pub fn http(authority: &str) -> Result<Self, InvalidHost> {
         Self::parse(Scheme::Http, authority, Some(80))
+    }
+
+    /// Reads the authority of a request inside of a tunnel; the port is 443 where none is given.
+    ///
+    /// # Errors
+    /// When it is not `host` or `host:port`.
+    pub fn https(authority: &str) -> Result<Self, InvalidHost> {
+        Self::parse(Scheme::Https, authority, Some(443))
     }
 
     fn parse(scheme: Scheme, authority: &str, default: Option<u16>) -> Result<Self, InvalidHost> {
