@@ -67,7 +67,7 @@ impl RequestRules {
         values: &dyn Values,
     ) -> Result<Option<Replaced>, Refusal> {
         if name.len() >= MARKER.len() {
-            self.refuse_any(name.to_ascii_lowercase().as_bytes(), Place::HeaderName)?;
+            self.refuse_in_name(name)?;
         }
         if value.len() < MARKER.len() {
             return Ok(None);
