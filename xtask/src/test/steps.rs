@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::Mode;
 use super::context::{BIN_DIR, Context, RUNNER};
 use super::elf::needs_loader;
+use super::litellm;
 use super::report::Outcome;
 use crate::finding::Finding;
 use crate::{conformance, layers, tidy};
@@ -106,6 +107,13 @@ pub(super) const STEPS: &[Step] = &[
         needs: &["runner", "bins"],
         limit: minutes(15),
         run: image,
+    },
+    Step {
+        name: "litellm",
+        about: "a LiteLLM proxy for the tests is in the cache",
+        needs: &["tools"],
+        limit: minutes(15),
+        run: |context, step| litellm::install(context, step.limit),
     },
     Step {
         name: "tests",

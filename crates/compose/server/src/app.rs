@@ -8,7 +8,7 @@ use astrabox_grpc::{Listener, Server, ServerSettings};
 use astrabox_identity::IdentityProvider;
 use astrabox_images::ImageStore;
 use astrabox_platform::{Images, Platform, PlatformParts, PlatformSettings};
-use astrabox_sandbox::EgressGate;
+use astrabox_sandbox::{EgressCredentials, EgressGate};
 use astrabox_secrets::SecretStore;
 use astrabox_store::Store;
 
@@ -76,21 +76,22 @@ impl App {
         let identity = self.identity().await?;
         let models = providers::models(&self.config, &self.registries).await?;
         let images = self.images().await?;
+        let secrets = self.secrets().await?;
         let Self {
             config,
             registries,
             listeners,
             egress,
-            secrets,
             ..
         } = self;
         let (listeners, addresses) = bind(&config, listeners).await?;
         let egress = Egress::start(&config, egress).await?;
         let gate: Arc<dyn EgressGate> = Arc::clone(&egress.gate) as Arc<dyn EgressGate>;
+        let boundary: Arc<dyn EgressCredentials> = Arc::clone(&egress.gate) as Arc<_>;
         let started = async {
             let sandboxes = providers::sandboxes(&config, &registries, &gate).await?;
             let store = open_store(&config).await?;
-            let settings = platform_settings(&config);
+            let settings = platform_settings(&config)?;
             let engines = registries.engines;
             let store_handle = store.clone();
             let parts = PlatformParts {
@@ -98,6 +99,7 @@ impl App {
                 sandboxes,
                 models,
                 secrets,
+                boundary: Some(boundary),
                 identity,
                 images,
                 store,
@@ -147,6 +149,13 @@ impl App {
         given || (self.listeners.is_empty() && self.config.server.tcp.is_some())
     }
 
+    async fn secrets(&self) -> Result<Option<Arc<dyn SecretStore>>, Error> {
+        match &self.secrets {
+            Some(given) => Ok(Some(Arc::clone(given))),
+            None => providers::secrets(&self.config, &self.registries).await,
+        }
+    }
+
     async fn images(&self) -> Result<Arc<dyn Images>, Error> {
         if let Some(images) = &self.images {
             return Ok(Arc::clone(images));
@@ -189,7 +198,7 @@ impl AppBuilder {
         self
     }
 
-    /// A store of secrets; there is none by default.
+    /// A store of secrets, in place of the one that the configuration names.
     #[must_use]
     pub fn secrets(mut self, secrets: Arc<dyn SecretStore>) -> Self {
         self.0.secrets = Some(secrets);
@@ -238,9 +247,9 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
     Ok(store)
 }
 
-fn platform_settings(config: &Config) -> PlatformSettings {
+fn platform_settings(config: &Config) -> Result<PlatformSettings, Error> {
     let sessions = &config.sessions;
-    PlatformSettings {
+    Ok(PlatformSettings {
         default_sandbox: config.sandbox.default.clone(),
         default_model: config.model.default.clone(),
         default_limits: config.limits,
@@ -251,5 +260,6 @@ fn platform_settings(config: &Config) -> PlatformSettings {
         idle_timeout: sessions.idle_timeout,
         interaction_timeout: sessions.interaction_timeout,
         max_queued_inputs: sessions.max_queued_inputs,
-    }
+        token_client: egress::token_client(config)?,
+    })
 }

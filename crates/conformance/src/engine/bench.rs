@@ -100,6 +100,7 @@ impl EngineBench {
                 mcp_servers: Vec::new(),
                 skills: Vec::new(),
                 approval_rules: Vec::new(),
+                vault_ids: Vec::new(),
                 metadata: BTreeMap::new(),
             },
             permission_mode: None,
@@ -107,6 +108,7 @@ impl EngineBench {
             model: ResolvedModelAccess {
                 base_url: "http://127.0.0.1:9".to_owned(),
                 model_name: "spec-model".to_owned(),
+                credential: None,
                 credential_kind: CredentialKind::Bearer,
                 endpoint_provider: "conformance".to_owned(),
             },

@@ -94,6 +94,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
         environment: EnvironmentSpec {
@@ -105,6 +106,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             model_provider: "spec".to_owned(),
             networking: Networking::Limited {
                 allowed_hosts: vec!["api.conformance.test".to_owned()],
+                allow_mcp_servers: false,
             },
             permission_level: PermissionLevel::default(),
             limits: ResourceLimits::default(),
@@ -297,6 +299,7 @@ fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) 
     let model = astrabox_model::ResolvedModelAccess {
         base_url: gateway.to_owned(),
         model_name: request.agent.model.clone(),
+        credential: None,
         credential_kind: astrabox_model::CredentialKind::Bearer,
         endpoint_provider: "spec".to_owned(),
     };

@@ -16,7 +16,7 @@ pub fn egress_policy(
     model: &ResolvedModelAccess,
 ) -> Result<EgressPolicy, Refusal> {
     let (unrestricted, hosts) = match networking {
-        Networking::Limited { allowed_hosts } => (false, allowed_hosts.as_slice()),
+        Networking::Limited { allowed_hosts, .. } => (false, allowed_hosts.as_slice()),
         Networking::Unrestricted => (true, [].as_slice()),
     };
     let mut allowed = hosts
@@ -71,6 +71,7 @@ mod tests {
         ResolvedModelAccess {
             base_url: base_url.into(),
             model_name: "m".into(),
+            credential: None,
             credential_kind: CredentialKind::None,
             endpoint_provider: "direct".into(),
         }
@@ -80,6 +81,7 @@ mod tests {
     fn a_limited_environment_reaches_its_hosts_and_the_model_only() {
         let networking = Networking::Limited {
             allowed_hosts: vec!["api.good.com".into(), "203.0.113.0/24".into()],
+            allow_mcp_servers: false,
         };
         let policy =
             egress_policy(&networking, &model("http://model.test:8399/api")).expect("it is valid");
@@ -118,6 +120,7 @@ mod tests {
     fn a_bad_host_is_refused_by_name() {
         let networking = Networking::Limited {
             allowed_hosts: vec!["*.com".into()],
+            allow_mcp_servers: false,
         };
         let error = egress_policy(&networking, &model("https://m.test"))
             .expect_err("the pattern is too wide");

@@ -52,6 +52,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
             }],
             repository: None,
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
         permission_mode: None,
@@ -59,6 +60,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
         model: ResolvedModelAccess {
             base_url: "http://models.test".to_owned(),
             model_name: "m-1".to_owned(),
+            credential: None,
             credential_kind: CredentialKind::ApiKey,
             endpoint_provider: "direct".to_owned(),
         },
