@@ -25,7 +25,10 @@ fn with_input(stage: &Stage, arguments: &[&str], input: &str) -> Output {
 fn object(output: &Output) -> Value {
     let (out, beside) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{beside}");
-    assert!(!out.contains(CANARY) && !beside.contains(CANARY), "{out}{beside}");
+    assert!(
+        !out.contains(CANARY) && !beside.contains(CANARY),
+        "{out}{beside}"
+    );
     serde_json::from_str(&out).expect("an object")
 }
 
@@ -39,7 +42,11 @@ fn a_vault_is_made_filled_used_and_removed() {
     let vault = id(&stage.json(&["vault", "create", "--name", "work", "--metadata", "team=a"]));
     let add = ["--json", "vault", "credential", "add", &vault];
     let secret = format!("{CANARY}\n");
-    let bearer = [&add[..], &["static-bearer", "--mcp-server-url", "https://MCP.example/"]].concat();
+    let bearer = [
+        &add[..],
+        &["static-bearer", "--mcp-server-url", "https://MCP.example/"],
+    ]
+    .concat();
     let made = object(&with_input(&stage, &bearer, &secret));
     let url = &made["spec"]["static_bearer"]["mcp_server_url"];
     assert_eq!(url, "https://mcp.example");
@@ -52,7 +59,15 @@ fn a_vault_is_made_filled_used_and_removed() {
         &add[..],
         &["--secret-file", file, "--name", "the API"],
         &["environment-variable", "--secret-name", "API_TOKEN"],
-        &["--allow-host", "api.example", "--method", "get", "--path", "/v1/*", "--not-in-body"],
+        &[
+            "--allow-host",
+            "api.example",
+            "--method",
+            "get",
+            "--path",
+            "/v1/*",
+            "--not-in-body",
+        ],
     ]
     .concat();
     let variable = object(&stage.piped(&from_file));
@@ -63,27 +78,56 @@ fn a_vault_is_made_filled_used_and_removed() {
     let empty = with_input(&stage, &bearer, "\n");
     assert_eq!(empty.status.code(), Some(2), "{}", text(&empty.stderr));
     let again = with_input(&stage, &bearer, &secret);
-    assert!(text(&again.stderr).contains("active credential"), "{}", text(&again.stderr));
+    assert!(
+        text(&again.stderr).contains("active credential"),
+        "{}",
+        text(&again.stderr)
+    );
     assert!(!text(&again.stderr).contains(CANARY));
 
     let listed = stage.piped(&["vault", "credential", "list", &vault]);
     let listed = text(&listed.stdout);
-    for part in ["static_bearer", "https://mcp.example", "environment_variable", "API_TOKEN", "the API"] {
+    for part in [
+        "static_bearer",
+        "https://mcp.example",
+        "environment_variable",
+        "API_TOKEN",
+        "the API",
+    ] {
         assert!(listed.contains(part), "{part} is not in\n{listed}");
     }
     let credential = id(&made);
-    let rotate = ["--json", "vault", "credential", "rotate", &vault, &credential];
+    let rotate = [
+        "--json",
+        "vault",
+        "credential",
+        "rotate",
+        &vault,
+        &credential,
+    ];
     let rotated = object(&with_input(&stage, &rotate, &format!("{CANARY}-2")));
     assert_eq!(rotated["secret_version"], 2);
     let renamed = stage.json(&["vault", "credential", "rename", &vault, &credential, "new"]);
-    assert_eq!((&renamed["display_name"], &renamed["secret_version"]), (&"new".into(), &2.into()));
+    assert_eq!(
+        (&renamed["display_name"], &renamed["secret_version"]),
+        (&"new".into(), &2.into())
+    );
     assert_eq!(stage.json(&["vault", "rotate-key"])["key_version"], 2);
 
     let environment = ["environment", "create", "--name", "e", "--engine", "fake"];
     let environment = stage.json(&[&environment[..], &["--allow-mcp-servers"]].concat());
     let limited = &environment["spec"]["networking"]["limited"];
     assert_eq!(limited["allow_mcp_servers"], true);
-    let agent = ["agent", "create", "--name", "a", "--environment", "e", "--model", "m"];
+    let agent = [
+        "agent",
+        "create",
+        "--name",
+        "a",
+        "--environment",
+        "e",
+        "--model",
+        "m",
+    ];
     let agent = stage.json(&[&agent[..], &["--vault", &vault]].concat());
     assert_eq!(agent["spec"]["vault_ids"][0], vault.as_str());
     let shown = stage.json(&["vault", "show", &vault]);
@@ -96,7 +140,10 @@ fn a_vault_is_made_filled_used_and_removed() {
     stage.json(&["vault", "credential", "delete", &vault, &credential]);
     let archived = stage.json(&["vault", "archive", &vault]);
     assert!(archived["archived_at"].is_string());
-    assert_eq!(stage.json(&["vault", "list"])["vaults"], serde_json::json!([]));
+    assert_eq!(
+        stage.json(&["vault", "list"])["vaults"],
+        serde_json::json!([])
+    );
     stage.json(&["agent", "archive", agent["id"].as_str().expect("an id")]);
     stage.json(&["vault", "delete", &vault]);
     let gone = stage.piped(&["vault", "show", &vault]);
@@ -108,19 +155,35 @@ fn a_vault_is_made_filled_used_and_removed() {
 fn two_vaults_with_one_variable_are_refused_when_a_session_is_made() {
     let stage = Stage::new();
     stage.json(&["environment", "create", "--name", "e", "--engine", "fake"]);
-    let mut agent = vec!["agent", "create", "--name", "a", "--environment", "e", "--model", "m"];
+    let mut agent = vec![
+        "agent",
+        "create",
+        "--name",
+        "a",
+        "--environment",
+        "e",
+        "--model",
+        "m",
+    ];
     let vaults: Vec<String> = ["one", "two"]
         .iter()
         .map(|name| id(&stage.json(&["vault", "create", "--name", name])))
         .collect();
     for vault in &vaults {
-        let add = ["--json", "vault", "credential", "add", vault, "environment-variable"];
+        let add = [
+            "--json",
+            "vault",
+            "credential",
+            "add",
+            vault,
+            "environment-variable",
+        ];
         let what = ["--secret-name", "API_TOKEN", "--allow-host", "api.example"];
         object(&with_input(&stage, &[&add[..], &what].concat(), CANARY));
         agent.extend(["--vault", vault]);
     }
     let agent = id(&stage.json(&agent));
-    let create = ["session", "create", "--agent", &agent];
+    let create = ["session", "create", &agent];
     let refused = stage.piped(&create);
     let told = text(&refused.stderr);
     assert!(told.contains("`API_TOKEN`"), "{told}");
