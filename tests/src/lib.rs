@@ -6,6 +6,7 @@ pub mod cases;
 mod fault_stage;
 mod fixture;
 mod journal;
+pub mod litellm;
 mod memory_host;
 mod stage;
 

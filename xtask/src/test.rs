@@ -2,6 +2,7 @@
 
 mod context;
 mod elf;
+mod litellm;
 mod report;
 mod steps;
 

@@ -102,6 +102,15 @@ pub(crate) struct Fields {
     /// The permission mode that sessions begin with, by native name
     #[arg(long)]
     permission_mode: Option<String>,
+    /// A git repository over HTTPS that an empty workspace begins with
+    #[arg(long, value_name = "URL")]
+    repository: Option<String>,
+    /// Its branch or tag
+    #[arg(long, value_name = "NAME", requires = "repository")]
+    repository_branch: Option<String>,
+    /// How many commits of its history
+    #[arg(long, value_name = "N", requires = "repository")]
+    repository_depth: Option<u32>,
     /// An MCP server, as {"command":"...","args":[...],"env":{...}} or {"url":"..."}; may be given again
     #[arg(long = "mcp-server", value_name = "NAME=JSON")]
     mcp_servers: Vec<String>,
@@ -256,6 +265,9 @@ impl Fields {
             system_file,
             options,
             permission_mode,
+            repository,
+            repository_branch,
+            repository_depth,
             mcp_servers,
             skills,
             approvals,
@@ -280,6 +292,14 @@ impl Fields {
             pairs::read("--option", &options)?,
             |spec| &mut spec.engine_options,
         );
+        if let Some(url) = repository {
+            given.spec.repository = Some(v1::Repository {
+                url,
+                branch: repository_branch.unwrap_or_default(),
+                depth: repository_depth.unwrap_or_default(),
+            });
+            given.paths.push("repository".to_owned());
+        }
         if !mcp_servers.is_empty() {
             let servers = mcp_servers.iter().map(|text| tooling::mcp_server(text));
             given.spec.mcp_servers = servers.collect::<anyhow::Result<_>>()?;

@@ -1,12 +1,14 @@
-//! The suite of a model endpoint provider: MO1 to MO5.
+//! The suite of a model endpoint provider: MO1 to MO10.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use astrabox_model::{
-    Error, ErrorKind, ModelEndpointProvider, ModelRequest, ModelWire, Registration,
+    CredentialKind, Error, ErrorKind, IssueRequest, IssuedCredential, ModelEndpointProvider,
+    ModelRequest, ModelWire, Registration,
 };
 use astrabox_registry::Registration as _;
+use astrabox_types::{Secret, SessionId, Timestamp};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -41,6 +43,16 @@ pub trait ModelFixture: Send + Sync + 'static {
 
     /// A model that the configured one has.
     fn model(&self) -> String;
+
+    /// The endpoint's own credential, for the calls that reach it; none where it wants none.
+    fn credential(&self) -> Option<Secret> {
+        None
+    }
+
+    /// Whether the endpoint now accepts this for a model; `None` when that cannot be looked at.
+    async fn accepts(&self, _secret: &Secret) -> Option<bool> {
+        None
+    }
 }
 
 /// The fixture of a provider that is known by its registration only.
@@ -117,6 +129,11 @@ fn cases() -> Vec<Case<ModelBench>> {
         every_listed_model_can_be_had[MO4],
         a_model_that_is_not_listed_is_refused[MO4],
         the_same_request_has_the_same_answer[MO5],
+        a_credential_is_named_with_its_kind[MO6],
+        who_issues_nothing_says_so[MO7],
+        no_two_sessions_share_a_credential[MO7 MO8],
+        a_revoked_credential_is_accepted_no_more[MO9],
+        a_call_without_the_right_credential_is_refused[MO10],
     ]
 }
 
@@ -210,7 +227,8 @@ async fn an_endpoint_without_tls_is_refused_when_tls_is_demanded(bench: &ModelBe
 
 async fn every_listed_model_can_be_had(bench: &ModelBench) -> Checked {
     let provider = bench.configured().await?;
-    for model in provider.list().await.doing("list")? {
+    let listed = provider.list(bench.0.credential().as_ref()).await;
+    for model in listed.doing("list")?.names {
         let mut some = false;
         for wire in WIRES {
             some |= provider.resolve(&request(&model, wire)).await.is_ok();
@@ -222,22 +240,26 @@ async fn every_listed_model_can_be_had(bench: &ModelBench) -> Checked {
 
 async fn a_model_that_is_not_listed_is_refused(bench: &ModelBench) -> Checked {
     let provider = bench.configured().await?;
-    let any = provider.list().await.doing("list")?.is_empty();
+    let listed = provider.list(bench.0.credential().as_ref()).await;
+    let closed = listed.doing("list")?.closed;
     let mut some = false;
     for wire in WIRES {
         match provider.resolve(&request(UNKNOWN, wire)).await {
             Ok(access) => {
-                check!(any, "`{UNKNOWN}` is not listed and was resolved");
+                check!(!closed, "`{UNKNOWN}` is not listed and was resolved");
                 check!(!access.model_name.is_empty(), "the model has no name");
                 some = true;
             }
-            Err(error) if !any => {
+            Err(error) if closed => {
                 check_eq!(error.kind(), ErrorKind::UnknownModel, "the error ({error})");
             }
             Err(_) => {}
         }
     }
-    check!(some == any, "an empty list means that any name is accepted");
+    check!(
+        some != closed,
+        "an open list means that any name is resolved"
+    );
     Ok(())
 }
 
@@ -250,4 +272,173 @@ async fn the_same_request_has_the_same_answer(bench: &ModelBench) -> Checked {
         check_eq!(second, first, "the second answer");
     }
     Ok(())
+}
+
+async fn a_credential_is_named_with_its_kind(bench: &ModelBench) -> Checked {
+    let (provider, model) = (bench.configured().await?, bench.0.model());
+    for wire in WIRES {
+        let Ok(access) = provider.resolve(&request(&model, wire)).await else {
+            continue;
+        };
+        check_eq!(
+            access.credential,
+            provider.credential(),
+            "the credential of a model, and that of the provider"
+        );
+        let Some(named) = access.credential else {
+            continue;
+        };
+        check!(
+            access.credential_kind != CredentialKind::None,
+            "a credential is named, and none is wanted"
+        );
+        let id = named.credential_id;
+        check!(
+            !id.is_empty() && id.len() <= 100 && id.bytes().all(|byte| byte.is_ascii_graphic()),
+            "the credential is named by no plain id"
+        );
+    }
+    Ok(())
+}
+
+/// How long the suite's credentials are to last.
+const LIFETIME: Duration = Duration::from_secs(600);
+
+fn issue_request(bench: &ModelBench) -> IssueRequest {
+    IssueRequest {
+        session_id: SessionId::new(),
+        model: bench.0.model(),
+        lifetime: LIFETIME,
+    }
+}
+
+async fn issue(
+    bench: &ModelBench,
+    provider: &dyn ModelEndpointProvider,
+) -> Result<IssuedCredential, Stop> {
+    let with = bench.0.credential();
+    let issued = provider.issue(&issue_request(bench), with.as_ref()).await;
+    issued
+        .doing("issue")?
+        .ok_or_else(|| Stop::failed("credentials are declared to be issued, and none was"))
+}
+
+async fn who_issues_nothing_says_so(bench: &ModelBench) -> Checked {
+    let provider = bench.configured().await?;
+    if provider.issues_credentials() {
+        return Ok(());
+    }
+    let with = bench.0.credential();
+    let issued = provider.issue(&issue_request(bench), with.as_ref()).await;
+    check!(
+        issued.doing("issue")?.is_none(),
+        "a credential was issued, and that is not declared"
+    );
+    let revoked = provider.revoke("of-nobody", with.as_ref()).await;
+    refused(
+        revoked,
+        &[ErrorKind::Unsupported],
+        "revoking what nobody issues",
+    )?;
+    Ok(())
+}
+
+async fn no_two_sessions_share_a_credential(bench: &ModelBench) -> Checked {
+    let provider = issuer(bench).await?;
+    let before = Timestamp::now();
+    let first = issue(bench, provider.as_ref()).await?;
+    let second = issue(bench, provider.as_ref()).await?;
+    let after = Timestamp::now();
+    check!(first.id != second.id, "two credentials have one id");
+    check!(
+        first.secret.expose() != second.secret.expose(),
+        "two credentials have one value"
+    );
+    for issued in [&first, &second] {
+        let (id, value) = (issued.id.as_bytes(), issued.secret.expose());
+        check!(!id.is_empty(), "a credential has no id");
+        check!(!value.is_empty(), "a credential has no value");
+        let tells = id.windows(value.len()).any(|part| part == value)
+            || value.windows(id.len()).any(|part| part == id);
+        check!(!tells, "the id of a credential tells its value");
+        check!(issued.expires_at > before, "a new credential has ended");
+        let end = after.checked_add(LIFETIME).doing("add the lifetime")?;
+        check!(
+            issued.expires_at <= end,
+            "a credential lasts longer than was asked for"
+        );
+    }
+    for issued in [first, second] {
+        let with = bench.0.credential();
+        provider
+            .revoke(&issued.id, with.as_ref())
+            .await
+            .doing("revoke")?;
+    }
+    Ok(())
+}
+
+async fn a_revoked_credential_is_accepted_no_more(bench: &ModelBench) -> Checked {
+    let provider = issuer(bench).await?;
+    let (kept, issued) = (
+        issue(bench, provider.as_ref()).await?,
+        issue(bench, provider.as_ref()).await?,
+    );
+    let with = bench.0.credential();
+    let before = bench.0.accepts(&issued.secret).await;
+    check!(before != Some(false), "a new credential is not accepted");
+    // Twice: a server that died after the first does it again.
+    for _ in 0..2 {
+        let revoked = provider.revoke(&issued.id, with.as_ref()).await;
+        revoked.doing("revoke")?;
+    }
+    let after = bench.0.accepts(&issued.secret).await;
+    check!(after != Some(true), "a revoked credential is accepted");
+    let other = bench.0.accepts(&kept.secret).await;
+    check!(
+        other != Some(false),
+        "revoking one credential ended another"
+    );
+    let revoked = provider.revoke(&kept.id, with.as_ref()).await;
+    revoked.doing("revoke the other")?;
+    Ok(())
+}
+
+async fn a_call_without_the_right_credential_is_refused(bench: &ModelBench) -> Checked {
+    const WRONG: &str = "sk-the-wrong-key-of-the-conformance-suite";
+    let provider = issuer(bench).await?;
+    if bench.0.credential().is_none() {
+        return Err(Stop::skipped("the endpoint wants no credential"));
+    }
+    let wrong = Secret::new(WRONG.as_bytes().to_vec());
+    for (with, kind) in [
+        (None, ErrorKind::NotConfigured),
+        (Some(&wrong), ErrorKind::Denied),
+    ] {
+        let issued = provider.issue(&issue_request(bench), with).await;
+        let revoked = provider.revoke("of-nobody", with).await;
+        for error in [
+            refused(issued.map(|_| ()), &[kind], "issuing")?,
+            refused(revoked, &[kind], "revoking")?,
+        ] {
+            check!(
+                !format!("{error} {error:?}").contains(WRONG),
+                "the error holds the credential"
+            );
+            check!(
+                kind != ErrorKind::NotConfigured || error.context().contains('.'),
+                "the error does not name the setting: {error}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The configured provider, where it issues credentials.
+async fn issuer(bench: &ModelBench) -> Result<Arc<dyn ModelEndpointProvider>, Stop> {
+    let provider = bench.configured().await?;
+    if provider.issues_credentials() {
+        return Ok(provider);
+    }
+    Err(Stop::skipped("it issues no credentials"))
 }

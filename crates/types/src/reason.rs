@@ -93,6 +93,8 @@ reasons! {
     ImageMissing = "IMAGE_MISSING", FailedPrecondition;
     /// The model endpoint is not configured.
     ModelNotConfigured = "MODEL_NOT_CONFIGURED", FailedPrecondition;
+    /// The agent's repository could not be put into the workspace.
+    RepositoryUnavailable = "REPOSITORY_UNAVAILABLE", FailedPrecondition;
     /// No session has this id.
     SessionNotFound = "SESSION_NOT_FOUND", NotFound;
     /// The session is archived.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentId, EnvironmentId, Json, McpServer, SessionId, SessionState, Skill, Timestamp, TurnId,
-    VaultId,
+    AgentId, EnvironmentId, Json, McpServer, Repository, SessionId, SessionState, Skill, Timestamp,
+    TurnId, VaultId,
 };
 
 /// Where agents run: which engine, in which sandbox, with which limits and network.
@@ -55,7 +55,7 @@ pub struct EnvironmentSpec {
 pub enum Networking {
     /// Nothing but these hosts and the model endpoint.
     Limited {
-        /// Exact names or a leftmost `*.`, each with an optional `:port`.
+        /// Exact names, addresses, a leftmost `*.` or ranges of addresses, each with an optional `:port`.
         allowed_hosts: Vec<String>,
         /// Whether the agent's own MCP servers may be reached without standing in `allowed_hosts`.
         #[serde(default)]
@@ -140,6 +140,9 @@ pub struct AgentSpec {
     pub engine_options: BTreeMap<String, Json>,
     /// The permission mode that its sessions begin with, by native name; the engine's default when absent.
     pub permission_mode: Option<String>,
+    /// What an empty workspace begins with.
+    #[serde(default)]
+    pub repository: Option<Repository>,
     /// The MCP servers that its program uses, at most 32.
     #[serde(default)]
     pub mcp_servers: Vec<McpServer>,

@@ -46,3 +46,15 @@ pub struct Skill {
     /// Its files: relative path to text. One is `SKILL.md`.
     pub files: BTreeMap<String, String>,
 }
+
+/// A git repository over HTTPS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repository {
+    /// Its address, with `https`, a path and nothing else.
+    pub url: String,
+    /// The branch or tag; the repository's own when absent.
+    pub branch: Option<String>,
+    /// How many commits of history; all when absent.
+    pub depth: Option<u32>,
+}

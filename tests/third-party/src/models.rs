@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use astrabox_model::{
-    CredentialKind, Error, ErrorKind, ModelEndpointProvider, ModelProviderFactory, ModelRequest,
-    ResolvedModelAccess,
+    CredentialKind, CredentialRef, Error, ErrorKind, IssueRequest, IssuedCredential,
+    ModelEndpointProvider, ModelList, ModelProviderFactory, ModelRequest, ResolvedModelAccess,
 };
+use astrabox_types::Secret;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,6 +47,7 @@ impl ModelEndpointProvider for Shelf {
         Ok(ResolvedModelAccess {
             base_url,
             model_name: request.model.clone(),
+            credential: None,
             credential_kind: CredentialKind::None,
             endpoint_provider: "shelf".to_owned(),
         })
@@ -55,7 +57,31 @@ impl ModelEndpointProvider for Shelf {
         self.base_url.clone()
     }
 
-    async fn list(&self) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
+    fn credential(&self) -> Option<CredentialRef> {
+        None
+    }
+
+    async fn list(&self, _: Option<&Secret>) -> Result<ModelList, Error> {
+        Ok(ModelList::default())
+    }
+
+    fn issues_credentials(&self) -> bool {
+        false
+    }
+
+    async fn issue(
+        &self,
+        _: &IssueRequest,
+        _: Option<&Secret>,
+    ) -> Result<Option<IssuedCredential>, Error> {
+        Ok(None)
+    }
+
+    async fn revoke(&self, _: &str, _: Option<&Secret>) -> Result<(), Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "revoke",
+            "a shelf issues no credentials",
+        ))
     }
 }

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::Mode;
 use super::context::{BIN_DIR, Context, RUNNER};
 use super::elf::needs_loader;
+use super::litellm;
 use super::report::Outcome;
 use crate::finding::Finding;
 use crate::{conformance, layers, tidy};
@@ -108,6 +109,13 @@ pub(super) const STEPS: &[Step] = &[
         run: image,
     },
     Step {
+        name: "litellm",
+        about: "a LiteLLM proxy for the tests is in the cache",
+        needs: &["tools"],
+        limit: minutes(15),
+        run: |context, step| litellm::install(context, step.limit),
+    },
+    Step {
         name: "tests",
         about: "all tests of the workspace, compile-fail ones included",
         needs: &["runner", "bins"],
@@ -174,7 +182,7 @@ fn tools(context: &mut Context, step: &Step) -> Result<Outcome> {
 
 /// The packages outside the workspace, for the steps that look at all code.
 fn fixtures(context: &Context) -> Vec<PathBuf> {
-    ["tests/embedder", "tests/third-party"]
+    ["tests/embedder", "tests/third-party", "fuzz"]
         .iter()
         .map(|dir| context.root.join(dir))
         .filter(|dir| dir.is_dir())

@@ -10,6 +10,8 @@ use astrabox_engine_codex as _;
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]
 use astrabox_model_direct as _;
+#[cfg(feature = "model-litellm")]
+use astrabox_model_litellm as _;
 #[cfg(feature = "sandbox-local")]
 use astrabox_sandbox_local as _;
 #[cfg(feature = "secrets-local")]

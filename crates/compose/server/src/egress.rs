@@ -47,6 +47,7 @@ impl Egress {
         let role = RoleConfig {
             run_dir: config.run_dir.join("egress"),
             audit_dir: config.state_dir.join("egress"),
+            authority_dir: config.state_dir.join("egress-authority"),
             egress: settings(config)?,
         };
         let mut embedded = JoinSet::new();

@@ -3,6 +3,7 @@
 
 mod files;
 mod gate;
+mod issuer;
 mod process;
 mod program;
 mod provider;
@@ -14,6 +15,7 @@ mod world;
 
 pub use files::MemoryFiles;
 pub use gate::{GateCall, RecordingGate};
+pub use issuer::KeyIssuer;
 pub use program::{Program, ProgramIo, program};
 pub use provider::MemoryProvider;
 pub use stores::{FixedModels, MemorySecrets, TokenIdentity};

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_identity::{Actor, Evidence, IdentityProvider};
-use astrabox_model::{CredentialKind, ModelEndpointProvider, ModelRequest, ResolvedModelAccess};
+use astrabox_model::{
+    CredentialKind, CredentialRef, IssueRequest, IssuedCredential, ModelEndpointProvider,
+    ModelList, ModelRequest, ResolvedModelAccess,
+};
 use astrabox_secrets::{KeyVersion, Secret, SecretName, SecretStore};
 use async_trait::async_trait;
 
@@ -82,6 +85,7 @@ impl ModelEndpointProvider for FixedModels {
         Ok(ResolvedModelAccess {
             base_url,
             model_name: request.model.clone(),
+            credential: None,
             credential_kind: CredentialKind::None,
             endpoint_provider: "fixed".to_owned(),
         })
@@ -91,8 +95,33 @@ impl ModelEndpointProvider for FixedModels {
         self.base_url.clone()
     }
 
-    async fn list(&self) -> Result<Vec<String>, astrabox_model::Error> {
-        Ok(self.models.clone())
+    fn credential(&self) -> Option<CredentialRef> {
+        None
+    }
+
+    async fn list(&self, _: Option<&Secret>) -> Result<ModelList, astrabox_model::Error> {
+        Ok(ModelList {
+            names: self.models.clone(),
+            closed: !self.models.is_empty(),
+        })
+    }
+
+    fn issues_credentials(&self) -> bool {
+        false
+    }
+
+    async fn issue(
+        &self,
+        _: &IssueRequest,
+        _: Option<&Secret>,
+    ) -> Result<Option<IssuedCredential>, astrabox_model::Error> {
+        Ok(None)
+    }
+
+    async fn revoke(&self, _: &str, _: Option<&Secret>) -> Result<(), astrabox_model::Error> {
+        let text = "a double with one endpoint issues no credentials";
+        let kind = astrabox_model::ErrorKind::Unsupported;
+        Err(astrabox_model::Error::new(kind, "revoke", text))
     }
 }
 

@@ -96,6 +96,7 @@ impl EngineBench {
                 system: "Be brief.".to_owned(),
                 engine_options: BTreeMap::new(),
                 permission_mode: None,
+                repository: None,
                 mcp_servers: Vec::new(),
                 skills: Vec::new(),
                 approval_rules: Vec::new(),
@@ -107,6 +108,7 @@ impl EngineBench {
             model: ResolvedModelAccess {
                 base_url: "http://127.0.0.1:9".to_owned(),
                 model_name: "spec-model".to_owned(),
+                credential: None,
                 credential_kind: CredentialKind::Bearer,
                 endpoint_provider: "conformance".to_owned(),
             },

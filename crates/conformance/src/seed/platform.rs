@@ -1,5 +1,6 @@
 //! A platform that implements every member of `EnginePlatform` and records what it is asked.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astrabox_egress::{
@@ -80,6 +81,7 @@ impl EnginePlatform for SpecPlatform {
         Ok(ResolvedModelAccess {
             base_url,
             model_name: request.model.clone(),
+            credential: None,
             credential_kind: CredentialKind::Bearer,
             endpoint_provider: "spec".to_owned(),
         })
@@ -158,6 +160,7 @@ impl EnginePlatform for SpecPlatform {
         &self,
         _request: &StartupRequest,
         _sandbox: &Sandbox,
+        _env: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         Err(self.beyond("clone_default_repo"))
     }

@@ -90,6 +90,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             system: String::new(),
             engine_options: BTreeMap::new(),
             permission_mode: None,
+            repository: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
@@ -298,6 +299,7 @@ fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) 
     let model = astrabox_model::ResolvedModelAccess {
         base_url: gateway.to_owned(),
         model_name: request.agent.model.clone(),
+        credential: None,
         credential_kind: astrabox_model::CredentialKind::Bearer,
         endpoint_provider: "spec".to_owned(),
     };

@@ -54,11 +54,7 @@ impl Default for TokenClient {
 impl TokenClient {
     /// A client for operators with private addresses, names of their own and roots of their own (DER).
     #[must_use]
-    pub fn new(
-        allow_private: Vec<AddressRange>,
-        stated: Stated,
-        more_roots: Vec<Vec<u8>>,
-    ) -> Self {
+    pub fn new(allow_private: Vec<AddressRange>, stated: Stated, more_roots: Vec<Vec<u8>>) -> Self {
         Self {
             allow_private: allow_private.into(),
             stated,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use astrabox_types::{
     AgentId, ApprovalRule, ContentPart, Interaction, InteractionState, JournalEvent, McpServer,
-    Networking, PermissionLevel, ResourceLimits, SandboxId, Session, Skill, TurnId, VaultId,
+    Networking, PermissionLevel, Repository, ResourceLimits, SandboxId, Session, Skill, TurnId,
+    VaultId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -73,6 +74,8 @@ pub struct AgentDraft {
     /// See `AgentSpec`.
     pub permission_mode: Option<String>,
     /// See `AgentSpec`.
+    pub repository: Option<Repository>,
+    /// See `AgentSpec`.
     pub mcp_servers: Vec<McpServer>,
     /// See `AgentSpec`.
     pub skills: Vec<Skill>,
@@ -103,6 +106,8 @@ pub struct AgentUpdate {
     pub engine_options: Option<BTreeMap<String, String>>,
     /// See `AgentDraft`; `Some(None)` means the engine's default.
     pub permission_mode: Option<Option<String>>,
+    /// See `AgentDraft`; the inner nothing takes it away.
+    pub repository: Option<Option<Repository>>,
     /// See `AgentDraft`.
     pub mcp_servers: Option<Vec<McpServer>>,
     /// See `AgentDraft`.

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use astrabox_egress::HostPattern;
+use astrabox_egress::DestinationPattern;
 use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
 use astrabox_types::{
     ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS,
     MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel,
-    ResourceLimits, Skill, VaultId,
+    Repository, ResourceLimits, Skill, VaultId,
 };
 
 use crate::{Error, PageRequest, Result};
@@ -74,7 +74,7 @@ pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
             ));
         }
         for host in allowed_hosts {
-            host.parse::<HostPattern>()
+            host.parse::<DestinationPattern>()
                 .map_err(|error| Error::field("spec.networking.limited.allowed_hosts", error))?;
         }
     }
@@ -147,6 +147,45 @@ pub(crate) fn engine_options(
     Ok(parsed)
 }
 
+/// The repository of an agent.
+pub(crate) fn repository(repository: &Repository) -> Result<()> {
+    const FIELD: &str = "spec.repository";
+    let Repository { url, branch, depth } = repository;
+    length(FIELD, url, 1, MAX_URL)?;
+    let path = url
+        .strip_prefix("https://")
+        .filter(|_| url_destination(url).is_some())
+        .and_then(|rest| rest.split_once('/'))
+        .map(|(_, path)| path);
+    // What git, the boundary and a server could each read in a way of their own is refused.
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/+".contains(&b);
+    let whole = |segment: &str| !matches!(segment, "" | "." | "..");
+    let fits = path.is_some_and(|path| path.bytes().all(plain) && path.split('/').all(whole));
+    if !fits {
+        let text = format!(
+            "has `{url}`, which is not https://host/path of letters, digits and - . _ ~ + (no user, no query)"
+        );
+        return Err(Error::field(FIELD, text));
+    }
+    if let Some(branch) = branch {
+        length(FIELD, branch, 1, 255)?;
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._/+".contains(&b);
+        let odd = branch.starts_with(['-', '/', '.'])
+            || branch.ends_with(['/', '.'])
+            || branch.contains("..")
+            || branch.contains("//")
+            || !branch.bytes().all(plain);
+        if odd {
+            let text = format!("has `{branch}`, which is not the name of a branch or tag");
+            return Err(Error::field(FIELD, text));
+        }
+    }
+    if *depth == Some(0) {
+        return Err(Error::field(FIELD, "has a depth of 0; leave it out"));
+    }
+    Ok(())
+}
+
 /// The MCP servers of an agent.
 pub(crate) fn mcp_servers(servers: &[McpServer]) -> Result<()> {
     const FIELD: &str = "spec.mcp_servers";
@@ -207,7 +246,7 @@ pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Resul
     else {
         return Ok(());
     };
-    let patterns: Vec<HostPattern> = allowed_hosts
+    let patterns: Vec<DestinationPattern> = allowed_hosts
         .iter()
         .filter_map(|host| host.parse().ok())
         .collect();

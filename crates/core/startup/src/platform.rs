@@ -1,5 +1,6 @@
 //! The contract between the startup line and the platform that runs it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astrabox_egress::CredentialPlan;
@@ -65,11 +66,13 @@ pub trait EnginePlatform: Send + Sync {
         sandbox: SandboxId,
     ) -> Result<Sandbox, StartupError>;
 
-    /// Puts the agent's repository into an empty workspace, if it has one.
+    /// Puts the agent's repository into an empty workspace, if it has one. `env` is what processes of this sandbox
+    /// begin with.
     async fn clone_default_repo(
         &self,
         request: &StartupRequest,
         sandbox: &Sandbox,
+        env: &BTreeMap<String, String>,
     ) -> Result<(), Refusal>;
 
     /// Puts an assistant's lasting workspace into the sandbox.

@@ -123,6 +123,9 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         let trust = trust::install(sandbox.workload.as_ref(), &authority).await?;
         env.extend(trust.variables());
     }
+    if request.attach_to.is_none() {
+        platform.clone_default_repo(request, &sandbox, &env).await?;
+    }
     let material = adapter.startup_material_request();
     if let Conversation::Resume { native_key } = &request.conversation {
         let workload = sandbox.workload.as_ref();
@@ -200,7 +203,7 @@ fn check(
     Ok(needs)
 }
 
-/// Finds the sandbox that an earlier, interrupted start made, or makes one; then readies the workspace.
+/// Finds the sandbox that an earlier, interrupted start made, or makes one.
 async fn allocate<P: EnginePlatform + ?Sized>(
     platform: &P,
     provider: &dyn SandboxProvider,
@@ -226,7 +229,6 @@ async fn allocate<P: EnginePlatform + ?Sized>(
             .mount_assistant_workspace_storage(request, &sandbox)
             .await?;
     }
-    platform.clone_default_repo(request, &sandbox).await?;
     Ok(sandbox)
 }
 

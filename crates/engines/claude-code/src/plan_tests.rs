@@ -94,6 +94,7 @@ fn the_placeholder_is_where_the_endpoint_wants_its_key() {
         let model = ResolvedModelAccess {
             base_url: "http://models.test:4000".to_owned(),
             model_name: "m".to_owned(),
+            credential: None,
             credential_kind: kind,
             endpoint_provider: "direct".to_owned(),
         };

@@ -21,6 +21,7 @@ fn model() -> ResolvedModelAccess {
     ResolvedModelAccess {
         base_url: "http://models.test:4000".to_owned(),
         model_name: "a \"model\"\\x".to_owned(),
+        credential: None,
         credential_kind: CredentialKind::Bearer,
         endpoint_provider: "direct".to_owned(),
     }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use astrabox_model::{
-    CredentialKind, Error, ErrorKind, ModelEndpointProvider, ModelProviderFactory, ModelRequest,
-    ResolvedModelAccess,
+    CredentialKind, CredentialRef, Error, IssueRequest, IssuedCredential, ModelEndpointProvider,
+    ModelList, ModelProviderFactory, ModelRequest, ResolvedModelAccess,
 };
+use astrabox_types::Secret;
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::error::{RESOLVE, not_configured};
+use crate::error::{issues_none, not_configured, unknown_model};
 
 /// One endpoint that speaks to every engine, whatever the wire.
 pub struct Direct {
@@ -39,21 +40,14 @@ impl ModelEndpointProvider for Direct {
             (named, _) => named.to_owned(),
         };
         if !self.config.has(&model_name) {
-            // The name comes from a caller; it may be anything.
-            let shown: String = model_name.chars().take(100).collect();
-            return Err(Error::new(
-                ErrorKind::UnknownModel,
-                RESOLVE,
-                format!(
-                    "{shown:?} is not in `model.direct.models`, which has: {}",
-                    self.config.models.join(", ")
-                ),
-            ));
+            return Err(unknown_model(&model_name, &self.config.models));
         }
+        let credential = self.config.credential.as_ref();
         Ok(ResolvedModelAccess {
             base_url,
             model_name,
-            credential_kind: CredentialKind::None,
+            credential: self.credential(),
+            credential_kind: credential.map_or(CredentialKind::None, |(_, kind)| *kind),
             endpoint_provider: Self::NAME.to_owned(),
         })
     }
@@ -62,7 +56,31 @@ impl ModelEndpointProvider for Direct {
         self.config.base_url.clone()
     }
 
-    async fn list(&self) -> Result<Vec<String>, Error> {
-        Ok(self.config.models.clone())
+    fn credential(&self) -> Option<CredentialRef> {
+        let credential = self.config.credential.as_ref();
+        credential.map(|(named, _)| named.clone())
+    }
+
+    async fn list(&self, _: Option<&Secret>) -> Result<ModelList, Error> {
+        Ok(ModelList {
+            names: self.config.models.clone(),
+            closed: !self.config.models.is_empty(),
+        })
+    }
+
+    fn issues_credentials(&self) -> bool {
+        false
+    }
+
+    async fn issue(
+        &self,
+        _: &IssueRequest,
+        _: Option<&Secret>,
+    ) -> Result<Option<IssuedCredential>, Error> {
+        Ok(None)
+    }
+
+    async fn revoke(&self, _: &str, _: Option<&Secret>) -> Result<(), Error> {
+        Err(issues_none())
     }
 }

@@ -2,46 +2,29 @@
 
 use astrabox_model::{Error, ErrorKind};
 
-pub(crate) const RESOLVE: &str = "resolve";
-const BUILD: &str = "build";
+/// The place of the configuration block.
+pub(crate) const BLOCK: &str = "model.direct";
+const RESOLVE: &str = "resolve";
 
 /// A setting is missing.
 pub(crate) fn not_configured(key: &str) -> Error {
-    let text = format!("set `model.direct.{key}`");
+    let text = format!("set `{BLOCK}.{key}`");
     Error::new(ErrorKind::NotConfigured, RESOLVE, text)
 }
 
-/// A setting is wrong; an empty key means the whole block.
-pub(crate) fn invalid(key: &str, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Invalid,
-        BUILD,
-        format!("{} {what}", setting(key)),
-    )
+/// A model that the configuration does not have.
+pub(crate) fn unknown_model(model: &str, models: &[String]) -> Error {
+    // The name comes from a caller; it may be anything.
+    let shown: String = model.chars().take(100).collect();
+    let text = format!(
+        "{shown:?} is not in `{BLOCK}.models`, which has: {}",
+        models.join(", ")
+    );
+    Error::new(ErrorKind::UnknownModel, RESOLVE, text)
 }
 
-/// The endpoint is not allowed.
-pub(crate) fn refused(what: &str) -> Error {
-    Error::new(ErrorKind::Refused, BUILD, what)
-}
-
-/// Somebody gives a credential, which this provider has no safe use for.
-pub(crate) fn credential_refused(key: &str) -> Error {
-    Error::new(
-        ErrorKind::Invalid,
-        BUILD,
-        format!(
-            "{} holds a credential, and injection of credentials is not there yet: a key would enter the \
-             sandbox, where the agent can read it; use an endpoint that needs none",
-            setting(key)
-        ),
-    )
-}
-
-fn setting(key: &str) -> String {
-    if key.is_empty() {
-        return "`model.direct`".to_owned();
-    }
-    let shown: String = key.chars().take(64).collect();
-    format!("`model.direct.{}`", shown.escape_debug())
+/// Nobody issues credentials here.
+pub(crate) fn issues_none() -> Error {
+    let text = "an endpoint that is used directly has one key and issues no others";
+    Error::new(ErrorKind::Unsupported, "revoke", text)
 }

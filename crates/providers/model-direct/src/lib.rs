@@ -11,7 +11,8 @@
 //! | `default_model` | none | what an agent that names no model gets |
 //! | `require_https` | `false` | refuse `http` whatever the host is |
 //! | `allow_plaintext` | `false` | accept `http` to a public host |
-//! | `credential` | `"none"` | nothing else yet |
+//! | `credential` | none | the vault's credential that the endpoint wants, as `vcrd_...` |
+//! | `credential_kind` | none | how the endpoint wants it: `bearer` or `api_key`; given together with `credential` |
 //!
 //! Plaintext is accepted without a word where it cannot leave the operator's own network: to loopback and
 //! private addresses, and to names that never are public (`localhost`, and names under `.localhost`, `.internal`,

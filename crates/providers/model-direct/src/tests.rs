@@ -1,9 +1,12 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use astrabox_model::registry::{Registration as _, Registry};
 use astrabox_model::{
-    CredentialKind, Error, ErrorKind, ModelEndpointProvider, ModelRequest, ModelWire, Registration,
+    CredentialKind, Error, ErrorKind, IssueRequest, ModelEndpointProvider, ModelList, ModelRequest,
+    ModelWire, Registration,
 };
+use astrabox_types::SessionId;
 use serde_json::{Value, json};
 
 async fn build(config: Value) -> Result<Arc<dyn ModelEndpointProvider>, Error> {
@@ -156,8 +159,12 @@ async fn mo4_the_list_is_what_resolve_accepts() {
     let some = build(json!({"base_url": url, "models": ["a", "b"]}))
         .await
         .unwrap();
-    assert_eq!(some.list().await.unwrap(), ["a", "b"]);
-    for model in some.list().await.unwrap() {
+    let list = some.list(None).await.unwrap();
+    assert_eq!(
+        (&list.names[..], list.closed),
+        (&["a".to_owned(), "b".to_owned()][..], true)
+    );
+    for model in list.names {
         let access = some.resolve(&request(&model)).await.unwrap();
         assert_eq!(access.model_name, model);
     }
@@ -169,7 +176,7 @@ async fn mo4_the_list_is_what_resolve_accepts() {
     );
 
     let any = build(json!({ "base_url": url })).await.unwrap();
-    assert!(any.list().await.unwrap().is_empty());
+    assert_eq!(any.list(None).await.unwrap(), ModelList::default());
     assert!(any.resolve(&request("whatever")).await.is_ok());
 }
 
@@ -207,6 +214,51 @@ async fn an_agent_without_a_model_gets_the_default_or_an_error() {
 }
 
 #[tokio::test]
+async fn mo6_a_credential_of_a_vault_is_named_with_its_kind() {
+    let id = "vcrd_0190f2a47e0b7c1d8f3a123456789abc";
+    let config = |kind: &str| json!({"base_url": "https://models.example", "credential": id, "credential_kind": kind});
+    for (kind, expected) in [
+        ("bearer", CredentialKind::Bearer),
+        ("api_key", CredentialKind::ApiKey),
+    ] {
+        let provider = build(config(kind)).await.unwrap();
+        let access = provider.resolve(&request("m")).await.unwrap();
+        assert_eq!(access.credential_kind, expected);
+        assert_eq!(access.credential, provider.credential());
+        assert_eq!(access.credential.unwrap().credential_id, id);
+    }
+    for (config, key) in [
+        (json!({ "credential": id }), "model.direct.credential_kind"),
+        (
+            json!({"credential_kind": "bearer"}),
+            "model.direct.credential`",
+        ),
+        (config("basic"), "model.direct.credential_kind"),
+        (config("none"), "model.direct.credential_kind"),
+    ] {
+        let error = refused(config.clone()).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{config}");
+        assert!(error.to_string().contains(key), "{config}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn mo7_it_issues_nothing_and_says_so() {
+    let provider = build(json!({"base_url": "https://models.example"}))
+        .await
+        .unwrap();
+    assert!(!provider.issues_credentials());
+    let request = IssueRequest {
+        session_id: SessionId::new(),
+        model: "m".to_owned(),
+        lifetime: Duration::from_secs(60),
+    };
+    assert!(provider.issue(&request, None).await.unwrap().is_none());
+    let error = provider.revoke("x", None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
 async fn a_credential_is_refused_and_never_repeated() {
     for config in [
         json!({"api_key": "canary"}),
@@ -215,16 +267,14 @@ async fn a_credential_is_refused_and_never_repeated() {
         json!({"token": "canary"}),
         json!({"headers": {"authorization": "canary"}}),
         json!({"credential": "canary"}),
+        json!({"credential": "sk-canary", "credential_kind": "bearer"}),
         json!({"credential": {"bearer": "canary"}}),
         json!({"base_url": "https://user:canary@models.example"}),
     ] {
         let error = refused(config.clone()).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{config}");
         let text = format!("{error} {error:?}");
-        assert!(
-            text.contains("a key would enter the sandbox"),
-            "{config}: {text}"
-        );
+        assert!(text.contains("put it into a vault"), "{config}: {text}");
         assert!(!text.contains("canary"), "{text}");
     }
     assert!(build(json!({"credential": "none"})).await.is_ok());

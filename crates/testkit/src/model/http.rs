@@ -49,7 +49,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route<'a> {
     Answer(Wire),
-    CountTokens,
+    CountTokens(Wire),
     Models,
     Model(&'a str),
     Control,
@@ -63,7 +63,8 @@ fn route<'a>(method: &Method, path: &'a str) -> Route<'a> {
     let get = matches!(*method, Method::GET | Method::HEAD);
     match (path, get, *method == Method::POST) {
         ("/messages", _, true) => Route::Answer(Wire::Messages),
-        ("/messages/count_tokens", _, true) => Route::CountTokens,
+        ("/messages/count_tokens", _, true) => Route::CountTokens(Wire::Messages),
+        ("/responses/input_tokens", _, true) => Route::CountTokens(Wire::Responses),
         ("/responses", _, true) => Route::Answer(Wire::Responses),
         ("/chat/completions", _, true) => Route::Answer(Wire::Chat),
         ("/models", true, _) => Route::Models,
@@ -99,7 +100,7 @@ pub(crate) async fn handle(
     let allowed = shared.credential.is_none() || shared.credential == credential;
     let mut conversation = match route {
         Route::Answer(wire) => Some(wire::decode(wire, &body)),
-        Route::CountTokens => Some(wire::decode(Wire::Messages, &body)),
+        Route::CountTokens(wire) => Some(wire::decode(wire, &body)),
         _ => None,
     };
     if let (true, Route::Answer(_), Some(Ok(conversation))) = (allowed, route, &mut conversation) {
@@ -127,9 +128,13 @@ pub(crate) async fn handle(
     }
     Ok(match (route, conversation) {
         (_, Some(Err(why))) => error(wire, 400, &why),
-        (Route::CountTokens, Some(Ok(conversation))) => {
+        (Route::CountTokens(wire), Some(Ok(conversation))) => {
             let usage = wire::counted(&conversation, &Reply::new());
-            json_response(200, &json!({ "input_tokens": usage.input }))
+            let mut count = json!({ "input_tokens": usage.input });
+            if wire == Wire::Responses {
+                count["object"] = json!("response.input_tokens");
+            }
+            json_response(200, &count)
         }
         (_, Some(Ok(conversation))) => shared.answer(&conversation, usage_chunk),
         (Route::Models, _) => json_response(200, &shared.models_page(wire)),
@@ -142,8 +147,7 @@ pub(crate) async fn handle(
 /// The vendor in whose shape errors and lists are answered.
 fn spoken(route: Route<'_>, headers: &HeaderMap) -> Wire {
     match route {
-        Route::Answer(wire) => wire,
-        Route::CountTokens => Wire::Messages,
+        Route::Answer(wire) | Route::CountTokens(wire) => wire,
         _ if headers.contains_key("anthropic-version") => Wire::Messages,
         _ => Wire::Responses,
     }
@@ -352,7 +356,16 @@ mod tests {
         let cases = [
             ("POST", "/v1/messages", Route::Answer(Wire::Messages)),
             ("POST", "/messages", Route::Answer(Wire::Messages)),
-            ("POST", "/v1/messages/count_tokens", Route::CountTokens),
+            (
+                "POST",
+                "/v1/messages/count_tokens",
+                Route::CountTokens(Wire::Messages),
+            ),
+            (
+                "POST",
+                "/v1/responses/input_tokens",
+                Route::CountTokens(Wire::Responses),
+            ),
             ("POST", "/v1/responses", Route::Answer(Wire::Responses)),
             ("POST", "/v1/chat/completions", Route::Answer(Wire::Chat)),
             ("GET", "/v1/models", Route::Models),

@@ -1,9 +1,10 @@
 //! A scripted model endpoint: a real HTTP server that stands where a model vendor stands.
 //!
 //! It speaks Anthropic Messages (`/v1/messages`, `/v1/messages/count_tokens`), OpenAI Responses
-//! (`/v1/responses`), OpenAI Chat Completions (`/v1/chat/completions`) and `/v1/models`, streaming
-//! and not, in the vendors' event order. Real agent programs can be pointed at it, and what they do
-//! is then decided by the words of the prompt, so that a test drives a whole program end to end:
+//! (`/v1/responses`, `/v1/responses/input_tokens`), OpenAI Chat Completions
+//! (`/v1/chat/completions`) and `/v1/models`, streaming and not, in the vendors' event order. Real
+//! agent programs can be pointed at it, and what they do is then decided by the words of the
+//! prompt, so that a test drives a whole program end to end:
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

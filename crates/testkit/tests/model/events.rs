@@ -385,18 +385,22 @@ async fn models_are_listed_in_the_callers_dialect() {
 #[tokio::test]
 async fn tokens_are_counted_without_an_answer() {
     let model = model().await;
-    let body = Dialogue::new(Wire::Messages, false)
-        .user("one two three")
-        .body();
-    let got = send(
-        &model,
-        "POST",
-        "/v1/messages/count_tokens",
-        &[],
-        Some(&body),
-    )
-    .await;
-    assert_eq!(got.rest().await.json(), json!({"input_tokens": 3}));
-    assert_eq!(model.requests()[0].wire, None);
+    for (wire, path, count) in [
+        (
+            Wire::Messages,
+            "/v1/messages/count_tokens",
+            json!({"input_tokens": 3}),
+        ),
+        (
+            Wire::Responses,
+            "/v1/responses/input_tokens",
+            json!({"object": "response.input_tokens", "input_tokens": 3}),
+        ),
+    ] {
+        let body = Dialogue::new(wire, false).user("one two three").body();
+        let got = send(&model, "POST", path, &[], Some(&body)).await;
+        assert_eq!(got.rest().await.json(), count, "{path}");
+    }
+    assert!(model.requests().iter().all(|asked| asked.wire.is_none()));
     model.shutdown().await;
 }

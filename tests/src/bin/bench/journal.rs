@@ -126,6 +126,7 @@ async fn agent(store: &Store) -> Result<Agent> {
             system: String::new(),
             engine_options: Default::default(),
             permission_mode: None,
+            repository: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),

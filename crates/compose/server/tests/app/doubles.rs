@@ -22,7 +22,9 @@ use astrabox_sandbox::{
     Snapshot,
 };
 use astrabox_server::{App, AppBuilder, EgressMode, Registries, RunningApp};
-use astrabox_types::{AssignmentId, PermissionLevel, SandboxId, SessionKind, Timestamp, VolumeId};
+use astrabox_types::{
+    AssignmentId, PermissionLevel, SandboxId, Secret, SessionKind, Timestamp, VolumeId,
+};
 use async_trait::async_trait;
 
 /// The token that the identity double takes.
@@ -115,8 +117,39 @@ impl ModelEndpointProvider for Model {
         None
     }
 
-    async fn list(&self) -> std::result::Result<Vec<String>, astrabox_model::Error> {
-        Ok(Vec::new())
+    fn credential(&self) -> Option<astrabox_model::CredentialRef> {
+        None
+    }
+
+    async fn list(
+        &self,
+        _: Option<&Secret>,
+    ) -> std::result::Result<astrabox_model::ModelList, astrabox_model::Error> {
+        Ok(astrabox_model::ModelList::default())
+    }
+
+    fn issues_credentials(&self) -> bool {
+        false
+    }
+
+    async fn issue(
+        &self,
+        _: &astrabox_model::IssueRequest,
+        _: Option<&Secret>,
+    ) -> std::result::Result<Option<astrabox_model::IssuedCredential>, astrabox_model::Error> {
+        Ok(None)
+    }
+
+    async fn revoke(
+        &self,
+        _: &str,
+        _: Option<&Secret>,
+    ) -> std::result::Result<(), astrabox_model::Error> {
+        Err(astrabox_model::Error::new(
+            astrabox_model::ErrorKind::Unsupported,
+            "revoke",
+            "a double",
+        ))
     }
 }
 

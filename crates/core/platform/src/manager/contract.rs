@@ -1,5 +1,6 @@
 //! The manager's side of the startup contract.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astrabox_egress::CredentialPlan;
@@ -14,7 +15,7 @@ use astrabox_store::{RuntimePatch, SessionCommit};
 use astrabox_types::{EnvironmentSpec, ErrorReason, SandboxId};
 use async_trait::async_trait;
 
-use super::Manager;
+use super::{Manager, repository};
 use crate::Error;
 
 fn refusal(error: Error) -> Refusal {
@@ -126,11 +127,17 @@ impl EnginePlatform for Manager {
 
     async fn clone_default_repo(
         &self,
-        _request: &StartupRequest,
-        _sandbox: &Sandbox,
+        request: &StartupRequest,
+        sandbox: &Sandbox,
+        env: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
-        // Agents have no repository yet: there is nothing to put into the workspace.
-        Ok(())
+        match &request.agent.repository {
+            None => Ok(()),
+            Some(wanted) => {
+                let workload = sandbox.workload.as_ref();
+                repository::clone(workload, wanted, env, request.epoch).await
+            }
+        }
     }
 
     async fn mount_assistant_workspace_storage(

@@ -2,6 +2,7 @@
 
 mod contract;
 mod reconcile;
+mod repository;
 mod resources;
 mod sandboxes;
 mod sessions;

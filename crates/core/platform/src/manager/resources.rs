@@ -242,6 +242,9 @@ impl Manager {
         if let Some(mode) = &draft.permission_mode {
             validate::permission_mode(&capabilities, environment.spec.permission_level, mode)?;
         }
+        if let Some(repository) = &draft.repository {
+            validate::repository(repository)?;
+        }
         validate::mcp_servers(&draft.mcp_servers)?;
         validate::skills(&draft.skills)?;
         validate::approval_rules(&draft.approval_rules)?;
@@ -260,6 +263,7 @@ impl Manager {
             system: draft.system,
             engine_options,
             permission_mode: draft.permission_mode,
+            repository: draft.repository,
             mcp_servers: draft.mcp_servers,
             skills: draft.skills,
             approval_rules: draft.approval_rules,
@@ -338,6 +342,7 @@ impl Manager {
                 .engine_options
                 .unwrap_or_else(|| old_options.collect()),
             permission_mode: update.permission_mode.unwrap_or(old.permission_mode),
+            repository: update.repository.unwrap_or(old.repository),
             mcp_servers: update.mcp_servers.unwrap_or(old.mcp_servers),
             skills: update.skills.unwrap_or(old.skills),
             approval_rules: update.approval_rules.unwrap_or(old.approval_rules),

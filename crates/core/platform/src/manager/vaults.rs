@@ -331,7 +331,10 @@ impl Manager {
     ///
     /// # Errors
     /// `VAULT_CREDENTIAL_CONFLICT` when two vaults have one for the same variable.
-    #[expect(dead_code, reason = "read by the startup contract of sessions with credentials")]
+    #[expect(
+        dead_code,
+        reason = "read by the startup contract of sessions with credentials"
+    )]
     pub(crate) async fn session_credentials(
         &self,
         session: SessionId,
@@ -369,7 +372,10 @@ impl Manager {
     /// # Errors
     /// `VAULT_CREDENTIAL_NOT_FOUND`, `VAULT_CREDENTIAL_ARCHIVED`, `VAULT_CREDENTIAL_EXPIRED`,
     /// `VAULT_CREDENTIAL_REFRESH_FAILED`, `VAULT_CREDENTIAL_UNAVAILABLE`.
-    #[expect(dead_code, reason = "read by the startup contract of sessions with credentials")]
+    #[expect(
+        dead_code,
+        reason = "read by the startup contract of sessions with credentials"
+    )]
     pub(crate) async fn credential_value(&self, credential: &SessionCredential) -> Result<Secret> {
         self.keeper.value(credential.vault_id, credential.id).await
     }

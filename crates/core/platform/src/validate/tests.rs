@@ -1,6 +1,6 @@
 //! What an agent brings along is refused by name, before anything is made.
 
-use astrabox_types::{McpServer, McpTransport, Networking, Skill};
+use astrabox_types::{McpServer, McpTransport, Networking, Repository, Skill};
 
 use super::*;
 
@@ -256,4 +256,58 @@ fn approval_rules_name_their_tool() {
     );
     let many: Vec<_> = (0..=MAX_RULES).map(|_| rule("Bash")).collect();
     check(approval_rules(&many), Some("at most"), "too many");
+}
+
+#[test]
+fn a_repository_is_an_address_that_everybody_reads_alike() {
+    let given = |url: &str, branch: Option<&str>, depth| Repository {
+        url: url.to_owned(),
+        branch: branch.map(str::to_owned),
+        depth,
+    };
+    let good = "https://git.test:8443/acme/tools.git";
+    check(repository(&given(good, None, None)), None, "a plain one");
+    check(
+        repository(&given(good, Some("feature/x-1.2"), Some(1))),
+        None,
+        "a branch",
+    );
+    for url in [
+        "",
+        "http://git.test/a",
+        "ssh://git.test/a",
+        "git@git.test:a/b",
+        "https://git.test",
+        "https://git.test/",
+        "https://u@git.test/a",
+        "https://git.test/a?b",
+        "https://git.test/a#b",
+        "https://git.test/a b",
+        "https://git.test/a/../b",
+        "https://git.test/a//b",
+        "https://git.test/a%2fb",
+        "https://git.test/a/",
+        "https://git.test/*",
+        "--upload-pack=x",
+    ] {
+        check(
+            repository(&given(url, None, None)),
+            Some("spec.repository"),
+            url,
+        );
+    }
+    for branch in [
+        "", "-x", "a..b", "a b", "/a", "a/", "a//b", "a;b", "$(x)", ".a",
+    ] {
+        check(
+            repository(&given(good, Some(branch), None)),
+            Some("spec.repository"),
+            branch,
+        );
+    }
+    check(
+        repository(&given(good, None, Some(0))),
+        Some("depth"),
+        "no history",
+    );
 }

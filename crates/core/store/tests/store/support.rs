@@ -84,6 +84,7 @@ pub(crate) fn agent(environment_id: EnvironmentId) -> Agent {
             system: String::new(),
             engine_options: Default::default(),
             permission_mode: None,
+            repository: None,
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),

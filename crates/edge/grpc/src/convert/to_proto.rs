@@ -57,6 +57,7 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
         system,
         engine_options,
         permission_mode,
+        repository,
         mcp_servers,
         skills,
         approval_rules,
@@ -74,6 +75,7 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
             .map(|(name, block)| (name, block.text().to_owned()))
             .collect(),
         permission_mode: permission_mode.unwrap_or_default(),
+        repository: repository.map(tooling::repository_to_proto),
         mcp_servers: mcp_servers
             .into_iter()
             .map(tooling::server_to_proto)

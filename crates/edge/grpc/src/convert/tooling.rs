@@ -1,9 +1,27 @@
-//! MCP servers, skills and approval rules.
+//! Repositories, MCP servers, skills and approval rules.
 
 use astrabox_platform::{Error, Result};
 use astrabox_proto::v1;
-use astrabox_types::{ApprovalDecision, ApprovalRule, McpServer, McpTransport, Skill};
+use astrabox_types::{ApprovalDecision, ApprovalRule, McpServer, McpTransport, Repository, Skill};
 use v1::mcp_server::Transport;
+
+pub(crate) fn repository_from_proto(repository: v1::Repository) -> Repository {
+    let v1::Repository { url, branch, depth } = repository;
+    Repository {
+        url,
+        branch: Some(branch).filter(|branch| !branch.is_empty()),
+        depth: Some(depth).filter(|depth| *depth > 0),
+    }
+}
+
+pub(crate) fn repository_to_proto(repository: Repository) -> v1::Repository {
+    let Repository { url, branch, depth } = repository;
+    v1::Repository {
+        url,
+        branch: branch.unwrap_or_default(),
+        depth: depth.unwrap_or_default(),
+    }
+}
 
 /// # Errors
 /// `INVALID_FIELD` for a server without a transport.

@@ -73,6 +73,23 @@ pub struct AgentSpec {
     /// server or address, the first vault's counts.
     #[prost(string, repeated, tag = "12")]
     pub vault_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What an empty workspace begins with.
+    #[prost(message, optional, tag = "13")]
+    pub repository: ::core::option::Option<Repository>,
+}
+/// A git repository over HTTPS. Its credential, when it needs one, is an http_basic credential of one of the agent's
+/// vaults; it never enters the sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Repository {
+    /// Its address: https, a host, a path of plain characters, and no user, query or fragment.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// The branch or tag; the repository's own when empty.
+    #[prost(string, tag = "2")]
+    pub branch: ::prost::alloc::string::String,
+    /// How many commits of history; all when 0.
+    #[prost(uint32, tag = "3")]
+    pub depth: u32,
 }
 /// What is done when the program asks whether it may call a tool. A rule answers only what the program asks: which calls
 /// it asks for is its permission mode's affair.
@@ -993,7 +1010,8 @@ pub mod networking {
 /// Deny by default.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitedNetworking {
-    /// Exact names, addresses, or a leftmost `*.`; each with an optional `:port`. At most 256.
+    /// Exact names, addresses, a leftmost `*.`, or ranges of addresses such as `203.0.113.0/24`; each with an optional
+    /// `:port`. A range means what is written as an address, not names that resolve to one. At most 256.
     #[prost(string, repeated, tag = "1")]
     pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Whether the agent's own MCP servers may be reached without standing in `allowed_hosts`.

@@ -50,6 +50,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
                 name: "hello".to_owned(),
                 files: BTreeMap::from([("SKILL.md".to_owned(), "say it".to_owned())]),
             }],
+            repository: None,
             approval_rules: Vec::new(),
             vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
@@ -59,6 +60,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
         model: ResolvedModelAccess {
             base_url: "http://models.test".to_owned(),
             model_name: "m-1".to_owned(),
+            credential: None,
             credential_kind: CredentialKind::ApiKey,
             endpoint_provider: "direct".to_owned(),
         },

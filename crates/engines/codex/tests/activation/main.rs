@@ -33,6 +33,7 @@ fn agent() -> AgentSpec {
         permission_mode: None,
         mcp_servers: Vec::new(),
         skills: Vec::new(),
+        repository: None,
         approval_rules: Vec::new(),
         vault_ids: Vec::new(),
         metadata: BTreeMap::new(),
@@ -50,6 +51,7 @@ fn context(workload: &Arc<Memory>, conversation: Conversation) -> EngineStartupC
         model: ResolvedModelAccess {
             base_url: "http://models.test".to_owned(),
             model_name: "m-1".to_owned(),
+            credential: None,
             credential_kind: CredentialKind::Bearer,
             endpoint_provider: "direct".to_owned(),
         },
