@@ -95,7 +95,12 @@ impl LitellmProxy {
         let log = std::fs::File::create(folder.path().join("log"))?;
         let child = Command::new(python)
             .args(["-I", "-c", PROGRAM, "--host", "127.0.0.1"])
-            .args(["--port", &address.port().to_string(), "--telemetry", "False"])
+            .args([
+                "--port",
+                &address.port().to_string(),
+                "--telemetry",
+                "False",
+            ])
             .arg("--config")
             .arg(&path)
             .env_clear()
@@ -104,9 +109,15 @@ impl LitellmProxy {
             // It asks nobody on the network when it starts.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             // It starts without a key of its own only when told so.
-            .env("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true")
+            .env(
+                "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
+                "true",
+            )
             // The model is asked over Chat Completions, which every such endpoint has.
-            .env("LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES", "true")
+            .env(
+                "LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES",
+                "true",
+            )
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -55,7 +55,10 @@ async fn the_provider_lists_resolves_and_is_told_why_a_proxy_without_a_database_
         wire: ModelWire::AnthropicMessages,
     };
     let access = must(provider.resolve(&request).await);
-    assert_eq!((access.base_url, access.model_name.as_str()), (base_url, "scripted"));
+    assert_eq!(
+        (access.base_url, access.model_name.as_str()),
+        (base_url, "scripted")
+    );
     assert_eq!(access.credential_kind, CredentialKind::Bearer);
 
     // LiteLLM keeps the keys that it issues in a database, which this one does not have.
@@ -110,7 +113,12 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     let mut talk = must(stage.conversation(CLAUDE_CODE.unasked).await);
 
     let turn = must(talk.say("DELTAS: 40\nSLOW: 5").await);
-    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed, "{:?}", turn.ended());
+    assert_eq!(
+        turn.ended().outcome(),
+        v1::TurnOutcome::Completed,
+        "{:?}",
+        turn.ended()
+    );
     assert!(turn.text().starts_with("d1 d2 d3"), "{}", turn.text());
     assert_eq!(turn.streamed(), turn.text());
     assert!(turn.deltas.len() > 5, "{} deltas", turn.deltas.len());
@@ -119,11 +127,20 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
         talk.say("RUN: echo made here > /workspace/note.txt && cat /workspace/note.txt")
             .await,
     );
-    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed, "{:?}", turn.ended());
+    assert_eq!(
+        turn.ended().outcome(),
+        v1::TurnOutcome::Completed,
+        "{:?}",
+        turn.ended()
+    );
     let results = turn.results();
     assert_eq!(results.len(), 1, "{:?}", turn.events);
     assert!(results[0].output.contains("made here"), "{results:?}");
-    assert!(turn.text().contains("tool said: <<made here"), "{}", turn.text());
+    assert!(
+        turn.text().contains("tool said: <<made here"),
+        "{}",
+        turn.text()
+    );
     assert_eq!(must(talk.file("/workspace/note.txt").await), "made here\n");
 
     let asked = stage.model.requests();

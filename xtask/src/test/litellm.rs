@@ -167,7 +167,10 @@ mod tests {
             if package.starts_with('#') {
                 continue;
             }
-            assert!(package.contains("==") && package.contains(" --hash=sha256:"), "{package}");
+            assert!(
+                package.contains("==") && package.contains(" --hash=sha256:"),
+                "{package}"
+            );
             assert!(!package.contains("://"), "{package}");
             packages += 1;
         }
