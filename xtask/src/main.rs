@@ -14,6 +14,7 @@ mod codegen;
 mod conformance;
 mod demo;
 mod finding;
+mod fuzz;
 mod glob;
 mod layers;
 mod process;
@@ -48,6 +49,7 @@ macro_rules! commands {
 commands! {
     demo => Demo,
     bench => Bench,
+    fuzz => Fuzz,
     test => Test,
     ci => Ci,
     conformance => Conformance,

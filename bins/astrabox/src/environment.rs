@@ -75,7 +75,7 @@ pub(crate) struct Fields {
 /// What a sandbox may reach and use of the kernel.
 #[derive(Debug, Default, Clone, clap::Args)]
 pub(crate) struct Network {
-    /// A host that the sandbox may reach, as example.com, *.example.com or example.com:8443; may be given again
+    /// A host that the sandbox may reach: example.com, *.example.com, example.com:8443, 203.0.113.0/24; may be given again
     #[arg(
         long = "allow-host",
         value_name = "HOST",
@@ -255,6 +255,7 @@ impl Fields {
             } if !allow_hosts.is_empty() => {
                 Some(v1::networking::Type::Limited(v1::LimitedNetworking {
                     allowed_hosts: allow_hosts.clone(),
+                    allow_mcp_servers: false,
                 }))
             }
             Network { .. } => None,

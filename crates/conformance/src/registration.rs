@@ -88,6 +88,25 @@ pub(crate) fn of_sandbox(registration: &astrabox_sandbox::Registration) -> Regis
     RegistrationBench::with(registration, build)
 }
 
+pub(crate) fn of_secrets(registration: &astrabox_secrets::Registration) -> RegistrationBench {
+    let store = *registration;
+    let build: Try = Arc::new(move |block| {
+        async move {
+            let directory = match tempfile::tempdir() {
+                Ok(directory) => directory,
+                Err(error) => return Some((error.to_string(), false)),
+            };
+            let context = astrabox_secrets::StoreContext {
+                state_dir: directory.path().to_owned(),
+            };
+            let built = store.build(block, context).await;
+            told(built, astrabox_secrets::ErrorKind::Invalid)
+        }
+        .boxed()
+    });
+    RegistrationBench::with(registration, build)
+}
+
 /// The bench of a registration that is built from its block alone.
 macro_rules! of_block {
     ($name:ident, $seam:ident) => {
@@ -102,7 +121,6 @@ macro_rules! of_block {
 }
 
 of_block!(of_model, astrabox_model);
-of_block!(of_secrets, astrabox_secrets);
 of_block!(of_identity, astrabox_identity);
 
 /// The cases of one registration.

@@ -1,9 +1,10 @@
-//! The suite of a secret store: SE1 to SE5.
+//! The suite of a secret store: SE1 to SE6.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astrabox_secrets::{ErrorKind, Secret, SecretName, SecretStore};
+use astrabox_secrets::{ErrorKind, KeyVersion, Secret, SecretName, SecretStore};
 use async_trait::async_trait;
 
 use crate::case::{check, check_eq, refused};
@@ -32,6 +33,20 @@ pub trait SecretsFixture: Send + Sync + 'static {
     /// Changes one byte of what is kept of this secret. `false` when there is no way.
     async fn damage(&self, _name: &SecretName) -> bool {
         false
+    }
+
+    /// Everything that is at rest, put aside for [`SecretsFixture::restore_values`]; `None` when there is no way.
+    fn keep_values(&self) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+
+    /// Puts the values of an earlier time in the place of today's, without the keys of that time.
+    fn restore_values(&self, _kept: Box<dyn Any + Send>) {}
+
+    /// Begins a change of the key and cuts it off after this many steps, as the end of the process does. `false` when
+    /// it was done before that; `None` when there is no way.
+    async fn cut_off_rotation(&self, _steps: u32) -> Option<bool> {
+        None
     }
 
     /// Puts what is kept of one secret in the place of another. `false` when there is no way.
@@ -72,6 +87,9 @@ fn cases() -> Vec<Case<SecretsBench>> {
         a_changed_byte_is_an_error[SE3],
         removing_is_final_and_may_be_repeated[SE4],
         no_error_tells_a_value[SE5],
+        a_change_of_the_key_keeps_every_value[SE6],
+        after_a_change_the_key_before_opens_nothing[SE6],
+        a_change_of_the_key_that_is_cut_off_keeps_every_value[SE6],
     ]
 }
 
@@ -226,4 +244,83 @@ async fn no_error_tells_a_value(bench: &SecretsBench) -> Checked {
         check!(!text.contains(&*treasure), "an error tells a value: {text}");
     }
     Ok(())
+}
+
+/// Changes the key; a store that cannot is left out.
+async fn rotate(store: &dyn SecretStore) -> Result<KeyVersion, Stop> {
+    match store.rotate_key().await {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(Stop::skipped("the store does not keep its key itself"))
+        }
+        result => result.doing("rotate_key"),
+    }
+}
+
+const BESIDE: [(&str, &[u8]); 3] = [
+    ("rotated/one", TREASURE),
+    ("rotated/empty", b""),
+    ("rotated/other", b"another value"),
+];
+
+async fn a_change_of_the_key_keeps_every_value(bench: &SecretsBench) -> Checked {
+    let store = bench.open().await?;
+    for (label, value) in BESIDE {
+        put(&*store, &name(label)?, value).await?;
+    }
+    let first = rotate(&*store).await?;
+    let second = rotate(&*store).await?;
+    check!(second > first, "the second new key is not a later one");
+    for store in [store, bench.open().await?] {
+        for (label, value) in BESIDE {
+            holds(&*store, &name(label)?, value).await?;
+        }
+    }
+    // It takes values as before.
+    let store = bench.open().await?;
+    put(&*store, &name("rotated/one")?, b"later").await?;
+    holds(&*store, &name("rotated/one")?, b"later").await
+}
+
+async fn after_a_change_the_key_before_opens_nothing(bench: &SecretsBench) -> Checked {
+    let store = bench.open().await?;
+    let name = name("rotated/away")?;
+    put(&*store, &name, TREASURE).await?;
+    let Some(kept) = bench.0.keep_values() else {
+        return Err(Stop::skipped("the fixture cannot put values aside"));
+    };
+    rotate(&*store).await?;
+    holds(&*store, &name, TREASURE).await?;
+    bench.0.restore_values(kept);
+    let got = bench.open().await?.get(&name).await;
+    refused(
+        got,
+        &[ErrorKind::Damaged],
+        "reading what the key before has closed",
+    )?;
+    Ok(())
+}
+
+async fn a_change_of_the_key_that_is_cut_off_keeps_every_value(bench: &SecretsBench) -> Checked {
+    for steps in 0..64 {
+        let store = bench.open().await?;
+        for (label, value) in BESIDE {
+            put(&*store, &name(label)?, value).await?;
+        }
+        let Some(cut) = bench.0.cut_off_rotation(steps).await else {
+            return Err(Stop::skipped("the fixture cannot cut a change off"));
+        };
+        let store = bench.open().await?;
+        for (label, value) in BESIDE {
+            holds(&*store, &name(label)?, value).await?;
+        }
+        rotate(&*store).await?;
+        for (label, value) in BESIDE {
+            holds(&*store, &name(label)?, value).await?;
+        }
+        if !cut {
+            check!(steps > 0, "a change of the key has no step");
+            return Ok(());
+        }
+    }
+    Err(Stop::failed("a change of the key has no end"))
 }

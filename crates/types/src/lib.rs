@@ -13,6 +13,7 @@ mod resource;
 mod secret;
 mod session_state;
 mod tooling;
+mod vault;
 
 pub use content::{ContentPart, ImageMediaType, MAX_INPUT_BYTES};
 pub use error::{SeamError, SeamErrorKind};
@@ -36,6 +37,10 @@ pub use resource::{
 pub use secret::Secret;
 pub use session_state::{SessionState, TRANSITIONS, may_go};
 pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Repository, Skill};
+pub use vault::{
+    AllowedRequests, ClientAuthMethod, CredentialSecret, CredentialSpec, InjectionLocation,
+    MAX_AGENT_VAULTS, MAX_VAULT_CREDENTIALS, ModelKeyKind, OauthRefresh, Vault, VaultCredential,
+};
 
 /// A point in time, UTC, with nanosecond resolution.
 pub use jiff::Timestamp;

@@ -125,6 +125,28 @@ reasons! {
     EngineFailed = "ENGINE_FAILED", Unavailable;
     /// No file has this path.
     FileNotFound = "FILE_NOT_FOUND", NotFound;
+    /// No vault has this id.
+    VaultNotFound = "VAULT_NOT_FOUND", NotFound;
+    /// The vault is archived and takes no credentials and no agents.
+    VaultArchived = "VAULT_ARCHIVED", FailedPrecondition;
+    /// The vault is used by an agent.
+    VaultInUse = "VAULT_IN_USE", FailedPrecondition;
+    /// No credential of this vault has this id.
+    VaultCredentialNotFound = "VAULT_CREDENTIAL_NOT_FOUND", NotFound;
+    /// The credential is archived: its secret is gone.
+    VaultCredentialArchived = "VAULT_CREDENTIAL_ARCHIVED", FailedPrecondition;
+    /// Another active credential of the vault, or of another vault of the same agent, is for the same thing.
+    VaultCredentialConflict = "VAULT_CREDENTIAL_CONFLICT", AlreadyExists;
+    /// The vault has as many active credentials as it may have.
+    VaultCredentialLimit = "VAULT_CREDENTIAL_LIMIT", ResourceExhausted;
+    /// The access token has ended and nothing refreshes it.
+    VaultCredentialExpired = "VAULT_CREDENTIAL_EXPIRED", FailedPrecondition;
+    /// The authorisation server refused to refresh the access token.
+    VaultCredentialRefreshFailed = "VAULT_CREDENTIAL_REFRESH_FAILED", FailedPrecondition;
+    /// The authorisation server does not answer now, or the secret cannot be read now.
+    VaultCredentialUnavailable = "VAULT_CREDENTIAL_UNAVAILABLE", Unavailable;
+    /// The server has no secret store, or the store cannot do this.
+    SecretStoreUnavailable = "SECRET_STORE_UNAVAILABLE", FailedPrecondition;
     /// The server is shutting down.
     Draining = "DRAINING", Unavailable;
     /// Another owner has this session now.

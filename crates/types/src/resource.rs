@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentId, EnvironmentId, Json, McpServer, Repository, SessionId, SessionState, Skill, Timestamp,
-    TurnId,
+    TurnId, VaultId,
 };
 
 /// Where agents run: which engine, in which sandbox, with which limits and network.
@@ -55,8 +55,11 @@ pub struct EnvironmentSpec {
 pub enum Networking {
     /// Nothing but these hosts and the model endpoint.
     Limited {
-        /// Exact names or a leftmost `*.`, each with an optional `:port`.
+        /// Exact names, addresses, a leftmost `*.` or ranges of addresses, each with an optional `:port`.
         allowed_hosts: Vec<String>,
+        /// Whether the agent's own MCP servers may be reached without standing in `allowed_hosts`.
+        #[serde(default)]
+        allow_mcp_servers: bool,
     },
     /// Every public address.
     Unrestricted,
@@ -150,6 +153,10 @@ pub struct AgentSpec {
     /// when none does, a person is asked.
     #[serde(default)]
     pub approval_rules: Vec<ApprovalRule>,
+    /// The vaults whose credentials its sessions may use, at most 16, in order: where two have a credential for one
+    /// MCP server or address, the first vault's counts.
+    #[serde(default)]
+    pub vault_ids: Vec<VaultId>,
     /// The caller's own labels: at most 16, keys to 64 bytes, values to 512.
     pub metadata: BTreeMap<String, String>,
 }

@@ -55,6 +55,7 @@ async fn a_wrong_environment_is_refused_with_the_field() {
             |e| {
                 e.networking = Networking::Limited {
                     allowed_hosts: vec!["not a host".into()],
+                    allow_mcp_servers: false,
                 };
             },
             ErrorReason::InvalidField,

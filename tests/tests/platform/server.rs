@@ -145,6 +145,7 @@ pub(crate) fn environment(name: &str) -> EnvironmentSpec {
         model_provider: String::new(),
         networking: Networking::Limited {
             allowed_hosts: Vec::new(),
+            allow_mcp_servers: false,
         },
         permission_level: PermissionLevel::Default,
         limits: ResourceLimits::default(),

@@ -25,6 +25,13 @@ pub(crate) struct Target {
     pub(crate) descriptor: bool,
 }
 
+/// Messages with secrets, which nobody can print: what has no Debug gets into no log.
+const SECRET_MESSAGES: [&str; 3] = [
+    ".astrabox.v1.CredentialSecret",
+    ".astrabox.v1.CreateVaultCredentialRequest",
+    ".astrabox.v1.UpdateVaultCredentialRequest",
+];
+
 /// File name to content, in name order.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
@@ -88,6 +95,7 @@ fn rust_code(proto: &Path, sources: &[PathBuf], target: &Target, name: &str) -> 
         // generated `connect` would only add a dependency.
         .build_transport(false)
         .bytes(".");
+    builder = builder.skip_debug(SECRET_MESSAGES);
     if let Some(feature) = target.server_feature {
         builder = builder.server_mod_attribute(".", cfg_feature(feature));
     }

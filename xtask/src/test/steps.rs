@@ -182,7 +182,7 @@ fn tools(context: &mut Context, step: &Step) -> Result<Outcome> {
 
 /// The packages outside the workspace, for the steps that look at all code.
 fn fixtures(context: &Context) -> Vec<PathBuf> {
-    ["tests/embedder", "tests/third-party"]
+    ["tests/embedder", "tests/third-party", "fuzz"]
         .iter()
         .map(|dir| context.root.join(dir))
         .filter(|dir| dir.is_dir())

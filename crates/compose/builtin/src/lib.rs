@@ -14,3 +14,5 @@ use astrabox_model_direct as _;
 use astrabox_model_litellm as _;
 #[cfg(feature = "sandbox-local")]
 use astrabox_sandbox_local as _;
+#[cfg(feature = "secrets-local")]
+use astrabox_secrets_local as _;

@@ -15,6 +15,7 @@ impl Config {
             &mut shown.sandbox.providers,
             &mut shown.model.providers,
             &mut shown.identity.providers,
+            &mut shown.secrets.providers,
         ];
         for block in blocks.into_iter().flat_map(|blocks| blocks.values_mut()) {
             block.redact();

@@ -54,7 +54,7 @@ impl Kind {
 }
 
 /// Tables in which other components' keys may stand: any table, or any key at all.
-pub(crate) const OPEN_TABLES: &[&str] = &["sandbox", "model", "identity"];
+pub(crate) const OPEN_TABLES: &[&str] = &["sandbox", "model", "identity", "secrets"];
 
 /// The table whose unknown keys go to the egress proxy, which checks them.
 pub(crate) const EGRESS: &str = "egress";
@@ -103,6 +103,9 @@ keys! {
 
     "identity.provider" Text "`local`"
         "The identity provider.";
+
+    "secrets.provider" Text "`local`"
+        "The store of the secrets in vaults.";
 
     "egress.program" Path "the server's own program"
         "The program that runs the egress role; it is called with `egress`.";

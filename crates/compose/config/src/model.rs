@@ -30,6 +30,8 @@ pub struct Config {
     pub model: ModelSettings,
     /// Who callers are.
     pub identity: IdentitySettings,
+    /// Where secrets are kept.
+    pub secrets: SecretsSettings,
     /// The egress proxy.
     pub egress: EgressSettings,
     /// How long things of a session may take.
@@ -100,6 +102,16 @@ pub struct IdentitySettings {
     /// The provider.
     pub provider: String,
     /// The providers' own blocks, by their names.
+    #[serde(flatten)]
+    pub providers: BTreeMap<String, Block>,
+}
+
+/// Where secrets are kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SecretsSettings {
+    /// The secret store.
+    pub provider: String,
+    /// The stores' own blocks, by their names.
     #[serde(flatten)]
     pub providers: BTreeMap<String, Block>,
 }
@@ -192,6 +204,10 @@ impl Config {
                 providers: BTreeMap::new(),
             },
             identity: IdentitySettings {
+                provider: "local".to_owned(),
+                providers: BTreeMap::new(),
+            },
+            secrets: SecretsSettings {
                 provider: "local".to_owned(),
                 providers: BTreeMap::new(),
             },

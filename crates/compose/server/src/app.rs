@@ -76,12 +76,12 @@ impl App {
         let identity = self.identity().await?;
         let models = providers::models(&self.config, &self.registries).await?;
         let images = self.images().await?;
+        let secrets = self.secrets().await?;
         let Self {
             config,
             registries,
             listeners,
             egress,
-            secrets,
             ..
         } = self;
         let (listeners, addresses) = bind(&config, listeners).await?;
@@ -90,7 +90,7 @@ impl App {
         let started = async {
             let sandboxes = providers::sandboxes(&config, &registries, &gate).await?;
             let store = open_store(&config).await?;
-            let settings = platform_settings(&config);
+            let settings = platform_settings(&config)?;
             let engines = registries.engines;
             let store_handle = store.clone();
             let parts = PlatformParts {
@@ -147,6 +147,13 @@ impl App {
         given || (self.listeners.is_empty() && self.config.server.tcp.is_some())
     }
 
+    async fn secrets(&self) -> Result<Option<Arc<dyn SecretStore>>, Error> {
+        match &self.secrets {
+            Some(given) => Ok(Some(Arc::clone(given))),
+            None => providers::secrets(&self.config, &self.registries).await,
+        }
+    }
+
     async fn images(&self) -> Result<Arc<dyn Images>, Error> {
         if let Some(images) = &self.images {
             return Ok(Arc::clone(images));
@@ -189,7 +196,7 @@ impl AppBuilder {
         self
     }
 
-    /// A store of secrets; there is none by default.
+    /// A store of secrets, in place of the one that the configuration names.
     #[must_use]
     pub fn secrets(mut self, secrets: Arc<dyn SecretStore>) -> Self {
         self.0.secrets = Some(secrets);
@@ -238,9 +245,9 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
     Ok(store)
 }
 
-fn platform_settings(config: &Config) -> PlatformSettings {
+fn platform_settings(config: &Config) -> Result<PlatformSettings, Error> {
     let sessions = &config.sessions;
-    PlatformSettings {
+    Ok(PlatformSettings {
         default_sandbox: config.sandbox.default.clone(),
         default_model: config.model.default.clone(),
         default_limits: config.limits,
@@ -251,5 +258,6 @@ fn platform_settings(config: &Config) -> PlatformSettings {
         idle_timeout: sessions.idle_timeout,
         interaction_timeout: sessions.interaction_timeout,
         max_queued_inputs: sessions.max_queued_inputs,
-    }
+        token_client: egress::token_client(config)?,
+    })
 }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use astrabox_config::Config;
+use astrabox_egress::Host;
 use astrabox_egress_proxy::{
     EgressConfig, EgressGateClient, EgressRole, GateOptions, RoleConfig, RoleError, SystemResolver,
 };
+use astrabox_platform::TokenClient;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +47,7 @@ impl Egress {
         let role = RoleConfig {
             run_dir: config.run_dir.join("egress"),
             audit_dir: config.state_dir.join("egress"),
+            authority_dir: config.state_dir.join("egress-authority"),
             egress: settings(config)?,
         };
         let mut embedded = JoinSet::new();
@@ -92,6 +95,20 @@ pub(crate) fn settings(config: &Config) -> Result<EgressConfig, Error> {
         wrong(text.strip_prefix("egress.").unwrap_or(&text).to_owned())
     })?;
     Ok(settings)
+}
+
+/// How the platform itself reaches token endpoints: by the same rules as sandboxes.
+///
+/// # Errors
+/// As [`settings`].
+pub(crate) fn token_client(config: &Config) -> Result<TokenClient, Error> {
+    let EgressConfig {
+        allow_private,
+        static_hosts,
+        ..
+    } = settings(config)?;
+    let stated = Arc::new(move |host: &Host, port| static_hosts.find(host, port));
+    Ok(TokenClient::new(allow_private, stated, Vec::new()))
 }
 
 fn embed(

@@ -8,6 +8,7 @@ use astrabox_identity::IdentityProvider;
 use astrabox_model::ModelEndpointProvider;
 use astrabox_registry::{Registration, Registry};
 use astrabox_sandbox::{EgressGate, ProviderContext, SandboxProvider};
+use astrabox_secrets::{SecretStore, StoreContext};
 
 use crate::{Error, Registries, folders};
 
@@ -20,6 +21,7 @@ pub(crate) fn check_names(config: &Config, registries: &Registries) -> Result<()
         sandbox,
         model,
         identity,
+        secrets,
         ..
     } = config;
     known("sandbox.default", &sandbox.default, &registries.sandboxes)?;
@@ -29,6 +31,10 @@ pub(crate) fn check_names(config: &Config, registries: &Registries) -> Result<()
         &identity.provider,
         &registries.identities,
     )?;
+    // An embedder may have none: there are vaults then, and no credentials in them.
+    if !registries.secrets.is_empty() {
+        known("secrets.provider", &secrets.provider, &registries.secrets)?;
+    }
     for name in sandbox.providers.keys() {
         known(&format!("sandbox.{name}"), name, &registries.sandboxes)?;
     }
@@ -37,6 +43,9 @@ pub(crate) fn check_names(config: &Config, registries: &Registries) -> Result<()
     }
     for name in identity.providers.keys() {
         known(&format!("identity.{name}"), name, &registries.identities)?;
+    }
+    for name in secrets.providers.keys() {
+        known(&format!("secrets.{name}"), name, &registries.secrets)?;
     }
     Ok(())
 }
@@ -74,6 +83,29 @@ pub(crate) async fn identity(
         .build(block(&config.identity.providers, name))
         .await;
     built.map_err(|error| Error::adapter(format!("identity.{name}"), error))
+}
+
+/// The secret store that the configuration names; none when none is linked.
+pub(crate) async fn secrets(
+    config: &Config,
+    registries: &Registries,
+) -> Result<Option<Arc<dyn SecretStore>>, Error> {
+    if registries.secrets.is_empty() {
+        return Ok(None);
+    }
+    let name = &config.secrets.provider;
+    let setting = format!("secrets.{name}");
+    let registration = known("secrets.provider", name, &registries.secrets)?;
+    let context = StoreContext {
+        state_dir: config.state_dir.join("secrets").join(name),
+    };
+    folders::private("state_dir", &context.state_dir)?;
+    let built = registration
+        .build(block(&config.secrets.providers, name), context)
+        .await;
+    built
+        .map(Some)
+        .map_err(|error| Error::adapter(setting, error))
 }
 
 pub(crate) async fn models(

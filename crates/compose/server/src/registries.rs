@@ -13,6 +13,8 @@ pub struct Registries {
     pub models: Registry<astrabox_model::Registration>,
     /// Identity providers.
     pub identities: Registry<astrabox_identity::Registration>,
+    /// Secret stores.
+    pub secrets: Registry<astrabox_secrets::Registration>,
 }
 
 impl Registries {
@@ -24,6 +26,7 @@ impl Registries {
             sandboxes: Registry::empty(),
             models: Registry::empty(),
             identities: Registry::empty(),
+            secrets: Registry::empty(),
         }
     }
 
@@ -37,6 +40,7 @@ impl Registries {
             sandboxes: Registry::linked()?,
             models: Registry::linked()?,
             identities: Registry::linked()?,
+            secrets: Registry::linked()?,
         })
     }
 
@@ -85,6 +89,18 @@ impl Registries {
         provider: astrabox_identity::Registration,
     ) -> Result<Self, DuplicateName> {
         self.identities = self.identities.with(provider)?;
+        Ok(self)
+    }
+
+    /// Adds a secret store.
+    ///
+    /// # Errors
+    /// When its name is taken.
+    pub fn with_secrets(
+        mut self,
+        store: astrabox_secrets::Registration,
+    ) -> Result<Self, DuplicateName> {
+        self.secrets = self.secrets.with(store)?;
         Ok(self)
     }
 }

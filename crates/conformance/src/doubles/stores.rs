@@ -1,6 +1,7 @@
 //! A secret store, a model endpoint provider and an identity provider in memory.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_identity::{Actor, Evidence, IdentityProvider};
@@ -8,12 +9,12 @@ use astrabox_model::{
     CredentialKind, CredentialRef, IssueRequest, IssuedCredential, ModelEndpointProvider,
     ModelList, ModelRequest, ResolvedModelAccess,
 };
-use astrabox_secrets::{Secret, SecretName, SecretStore};
+use astrabox_secrets::{KeyVersion, Secret, SecretName, SecretStore};
 use async_trait::async_trait;
 
-/// A secret store in memory. A clone is the same store. It encrypts nothing.
+/// A secret store in memory. A clone is the same store. It encrypts nothing, and only counts its keys.
 #[derive(Clone, Default)]
-pub struct MemorySecrets(Arc<Mutex<BTreeMap<SecretName, Vec<u8>>>>);
+pub struct MemorySecrets(Arc<Mutex<BTreeMap<SecretName, Vec<u8>>>>, Arc<AtomicU32>);
 
 impl MemorySecrets {
     /// A store with nothing in it.
@@ -45,6 +46,11 @@ impl SecretStore for MemorySecrets {
     async fn remove(&self, name: &SecretName) -> Result<(), astrabox_secrets::Error> {
         self.values().remove(name);
         Ok(())
+    }
+
+    async fn rotate_key(&self) -> Result<KeyVersion, astrabox_secrets::Error> {
+        // The first key is 1.
+        Ok(KeyVersion(self.1.fetch_add(1, Ordering::SeqCst) + 2))
     }
 }
 

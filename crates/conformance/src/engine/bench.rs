@@ -100,6 +100,7 @@ impl EngineBench {
                 mcp_servers: Vec::new(),
                 skills: Vec::new(),
                 approval_rules: Vec::new(),
+                vault_ids: Vec::new(),
                 metadata: BTreeMap::new(),
             },
             permission_mode: None,

@@ -296,7 +296,7 @@ pub(super) fn policy(host: &str) -> EgressPolicy {
     let pattern: HostPattern = host.parse().expect("it is a host");
     EgressPolicy {
         unrestricted: false,
-        allowed: vec![pattern],
+        allowed: vec![pattern.into()],
     }
 }
 

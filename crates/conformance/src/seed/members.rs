@@ -44,6 +44,7 @@ pub const ENGINE_CLIENT_MEMBERS: &[&str] = &[
     "interactions",
     "permission_modes",
     "child_run_control",
+    "exit",
     "server_info",
 ];
 

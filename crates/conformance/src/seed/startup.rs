@@ -94,6 +94,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
         environment: EnvironmentSpec {
@@ -105,6 +106,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             model_provider: "spec".to_owned(),
             networking: Networking::Limited {
                 allowed_hosts: vec!["api.conformance.test".to_owned()],
+                allow_mcp_servers: false,
             },
             permission_level: PermissionLevel::default(),
             limits: ResourceLimits::default(),

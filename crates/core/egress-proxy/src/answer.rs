@@ -1,6 +1,8 @@
 //! What the proxy answers by itself: a stable reason code, a status and a text for people.
 
-use astrabox_egress::{DenyReason, Destination};
+use std::borrow::Cow;
+
+use astrabox_egress::{DenyReason, Destination, Place, Refusal, RefusalReason};
 use serde_json::json;
 
 /// The header that tells an answer of the proxy from one of the upstream.
@@ -13,6 +15,24 @@ pub(crate) enum Reason {
     Denied(DenyReason),
     /// The Host header names something else than the target.
     HostMismatch,
+    /// A placeholder must not go where the request would take it.
+    Credential(RefusalReason, Place),
+    /// A placeholder stands in the head of a CONNECT request.
+    PlaceholderInConnect,
+    /// A tunnel to a host that credentials go to holds something else than TLS.
+    NotTls,
+    /// TLS in such a tunnel names no host.
+    SniMissing,
+    /// TLS in such a tunnel names another host than the tunnel.
+    SniMismatch,
+    /// TLS with the client came to nothing: it may not trust the authority.
+    ClientTls,
+    /// TLS with the destination came to nothing.
+    UpstreamTls,
+    /// The destination's certificate is not valid for its name.
+    UpstreamCertificate,
+    /// A frame of a WebSocket cannot be looked through.
+    WebSocketFrame,
     /// The request is wrong in itself, or could be read in two ways.
     Bad(Bad),
     /// The sandbox has as many connections open as it may.
@@ -47,6 +67,7 @@ pub(crate) enum Bad {
     NotAProxyRequest,
     Scheme,
     Upgrade,
+    NestedConnect,
 }
 
 impl Reason {
@@ -54,6 +75,15 @@ impl Reason {
         match self {
             Self::Denied(reason) => reason.code(),
             Self::HostMismatch => "host_mismatch",
+            Self::Credential(reason, _) => reason.code(),
+            Self::PlaceholderInConnect => "placeholder_in_connect",
+            Self::NotTls => "not_tls",
+            Self::SniMissing => "sni_missing",
+            Self::SniMismatch => "sni_mismatch",
+            Self::ClientTls => "client_tls_failed",
+            Self::UpstreamTls => "upstream_tls_failed",
+            Self::UpstreamCertificate => "upstream_certificate",
+            Self::WebSocketFrame => "websocket_frame",
             Self::Bad(bad) => bad.code(),
             Self::TooManyConnections => "too_many_connections",
             Self::Unreachable => "upstream_unreachable",
@@ -70,16 +100,54 @@ impl Reason {
             Self::Denied(DenyReason::Unresolved)
             | Self::Unreachable
             | Self::UpstreamClosed
-            | Self::UpstreamInvalid => (502, "Bad Gateway", "egress_unavailable"),
-            Self::Denied(_) | Self::HostMismatch => (403, "Forbidden", "egress_denied"),
+            | Self::UpstreamInvalid
+            | Self::UpstreamTls
+            | Self::UpstreamCertificate => (502, "Bad Gateway", "egress_unavailable"),
+            Self::Denied(_)
+            | Self::HostMismatch
+            | Self::Credential(..)
+            | Self::PlaceholderInConnect
+            | Self::NotTls
+            | Self::SniMissing
+            | Self::SniMismatch
+            | Self::ClientTls
+            | Self::WebSocketFrame => (403, "Forbidden", "egress_denied"),
             Self::Bad(_) => (400, "Bad Request", "bad_request"),
             Self::TooManyConnections => (503, "Service Unavailable", "egress_unavailable"),
             Self::Timeout => (504, "Gateway Timeout", "egress_unavailable"),
         }
     }
 
-    const fn remedy(self) -> &'static str {
+    fn remedy(self) -> Cow<'static, str> {
         match self {
+            Self::Credential(reason, place) => {
+                format!("a placeholder in {place} is refused: {reason}").into()
+            }
+            other => other.fixed_remedy().into(),
+        }
+    }
+
+    const fn fixed_remedy(self) -> &'static str {
+        match self {
+            Self::Credential(..) => "a placeholder is refused",
+            Self::PlaceholderInConnect => {
+                "a placeholder stands in the head of a CONNECT request; send it in the request inside of the tunnel"
+            }
+            Self::NotTls => {
+                "credentials go to this host, so only TLS may be spoken in a tunnel to it; for plain HTTP send the \
+                 request to the proxy in absolute form"
+            }
+            Self::SniMissing => "TLS must name the host of the tunnel (SNI), unencrypted",
+            Self::SniMismatch => "TLS must name the same host as the tunnel (SNI)",
+            Self::ClientTls => {
+                "TLS with the client failed; it must trust the authority of the sandbox's proxy"
+            }
+            Self::UpstreamTls => "TLS with the destination failed",
+            Self::UpstreamCertificate => {
+                "the destination's certificate is not valid for its name; an operator can add roots with \
+                 egress.extra_roots"
+            }
+            Self::WebSocketFrame => "the WebSocket sent a frame that cannot be looked through",
             Self::Denied(DenyReason::HostNotAllowed) => {
                 "the sandbox's network policy does not allow this destination; add it to the allowed hosts of \
                  the environment (a host without a port means the ports 80 and 443)"
@@ -90,6 +158,9 @@ impl Reason {
             Self::Denied(DenyReason::AddressNotAllowed) => {
                 "the destination is or resolves to a private or special address; an operator can allow it with \
                  egress.allow_private or egress.static_hosts"
+            }
+            Self::Denied(DenyReason::AddressDenied) => {
+                "the destination is or resolves to an address that the operator denies to every sandbox"
             }
             Self::Denied(DenyReason::Unresolved) => "the name does not resolve; check its spelling",
             Self::Denied(DenyReason::Malformed) => {
@@ -112,9 +183,27 @@ impl Reason {
 
     /// The whole answer. It names the destination in canonical form and nothing else of the request.
     pub(crate) fn answer(self, destination: Option<&Destination>) -> Vec<u8> {
-        let (status, phrase, class) = self.class();
+        let (status, phrase, _) = self.class();
         let code = self.code();
-        let body = json!({
+        let body = self.body(destination);
+        format!(
+            "HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\n{REASON_HEADER}: {code}\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes()
+    }
+
+    /// The status of the answer.
+    pub(crate) const fn status(self) -> u16 {
+        self.class().0
+    }
+
+    /// The body of the answer: what and why, for programs and for people.
+    pub(crate) fn body(self, destination: Option<&Destination>) -> String {
+        let (_, _, class) = self.class();
+        let code = self.code();
+        json!({
             "error": {
                 "type": class,
                 "reason": code,
@@ -123,13 +212,13 @@ impl Reason {
                 "message": self.remedy(),
             }
         })
-        .to_string();
-        format!(
-            "HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\n{REASON_HEADER}: {code}\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes()
+        .to_string()
+    }
+}
+
+impl From<&Refusal> for Reason {
+    fn from(refusal: &Refusal) -> Self {
+        Self::Credential(refusal.reason, refusal.place)
     }
 }
 
@@ -165,6 +254,7 @@ impl Bad {
             Self::NotAProxyRequest => "not_a_proxy_request",
             Self::Scheme => "unsupported_scheme",
             Self::Upgrade => "upgrade_not_supported",
+            Self::NestedConnect => "nested_connect",
         }
     }
 
@@ -190,7 +280,10 @@ impl Bad {
                 "this is a proxy: send CONNECT host:port or a request for http://host/path"
             }
             Self::Scheme => "only http: is spoken in the clear; use CONNECT for everything else",
-            Self::Upgrade => "protocol upgrades are passed through CONNECT only",
+            Self::Upgrade => {
+                "the only upgrade is to a well-formed WebSocket, inside of a CONNECT tunnel"
+            }
+            Self::NestedConnect => "a tunnel does not lead to another one",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What an operator says about egress.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use astrabox_egress::AddressRange;
@@ -24,6 +25,10 @@ pub struct EgressConfig {
     /// Names that are not resolved but reached at the address given here, special or not, when a policy names
     /// them: `"model.internal" = "10.0.0.7"`, `"model.internal:443" = "10.0.0.7:8443"`. Default none.
     pub static_hosts: StaticHosts,
+    /// Files with certificates in PEM that upstreams may be signed by, besides the system's. They concern the
+    /// hosts that credentials go to, where the proxy verifies; the server reads them when it connects to the role.
+    /// Default none.
+    pub extra_roots: Vec<PathBuf>,
     /// How long resolving a name, and then connecting to it, may each take. Default `10s`.
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
@@ -43,6 +48,7 @@ impl Default for EgressConfig {
             orphan_grace: Duration::from_secs(600),
             allow_private: Vec::new(),
             static_hosts: StaticHosts::default(),
+            extra_roots: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(600),
             max_connections: 256,
@@ -66,6 +72,9 @@ impl EgressConfig {
     /// Names the first setting that is out of range.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let invalid = |key, why| Err(InvalidConfig { key, why });
+        if self.extra_roots.iter().any(|path| path.is_relative()) {
+            return invalid("extra_roots", "must be absolute paths");
+        }
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "must be longer than zero");
         }
@@ -145,6 +154,7 @@ mod tests {
             assert!(error.to_string().contains(part), "{json}: {error}");
         }
         for (json, key) in [
+            (r#"{"extra_roots": ["roots.pem"]}"#, "extra_roots"),
             (r#"{"connect_timeout": "0s"}"#, "connect_timeout"),
             (r#"{"idle_timeout": "0s"}"#, "idle_timeout"),
             (r#"{"max_connections": 0}"#, "max_connections"),

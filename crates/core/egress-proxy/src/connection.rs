@@ -1,33 +1,23 @@
 //! One connection of a sandbox to the proxy: request by request, each with a verdict of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use astrabox_egress::{DenyReason, Destination, Scheme};
-use astrabox_types::Timestamp;
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use astrabox_egress::{DenyReason, Destination};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::answer::Reason;
-use crate::audit::{AuditEvent, AuditKind};
 use crate::dial::dial;
-use crate::forward::{self, Outcome};
+use crate::exchange::{self, Outcome, Outgoing, Side};
 use crate::http::head::RequestHead;
 use crate::http::read;
 use crate::http::request::{Forward, Refused, Request};
-use crate::meter::Meter;
+use crate::intercept;
+use crate::record::{Asked, Record, deny, deny_placeholder};
 use crate::resolve::Candidates;
 use crate::services::Services;
+use crate::sockets::{abort, farewell};
 use crate::tunnel;
-use crate::workload::{Admission, Place, Revoked, Workload};
-
-/// How long an answer of the proxy may take to be written and read.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-/// How much of what a refused client still sends is read, so that it gets to read the answer.
-const FAREWELL_BYTES: usize = 1024 * 1024;
+use crate::workload::{Admission, Place, Revoked, Way, Workload};
 
 /// How an exchange that was let through has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +32,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    const fn code(self) -> &'static str {
+    pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Idle => "idle_timeout",
@@ -63,8 +53,7 @@ pub(crate) async fn serve(
     place: Place,
 ) {
     let mut next = Some(Connection {
-        client,
-        buffer: BytesMut::new(),
+        client: Side::new(client),
         workload,
         services,
         _place: place,
@@ -75,34 +64,27 @@ pub(crate) async fn serve(
 }
 
 /// Tells a client that the sandbox has too many connections.
-pub(crate) async fn refuse(client: TcpStream, workload: Arc<Workload>, services: Arc<Services>) {
+pub(crate) async fn refuse(
+    mut client: TcpStream,
+    workload: Arc<Workload>,
+    services: Arc<Services>,
+) {
     let reason = Reason::TooManyConnections;
-    deny(&workload, &services, reason, Asked::default()).await;
-    farewell(client, &reason.answer(None), &workload).await;
+    deny(&workload, &services, reason, Asked::default(), None).await;
+    farewell(&mut client, &reason.answer(None), &workload).await;
 }
 
 struct Connection {
-    client: TcpStream,
-    /// What was read of the client and not yet used.
-    buffer: BytesMut,
+    client: Side<TcpStream>,
     workload: Arc<Workload>,
     services: Arc<Services>,
     _place: Place,
 }
 
-/// A request that was let through.
-struct Exchange {
-    started: AuditEvent,
-    meter: Meter,
+/// A destination that may be reached.
+struct Reached {
     admission: Admission,
-}
-
-/// What the audit log may tell of a request.
-#[derive(Clone, Copy, Default)]
-struct Asked<'a> {
-    method: Option<&'a str>,
-    scheme: Option<Scheme>,
-    destination: Option<&'a Destination>,
+    candidates: Candidates,
 }
 
 impl Connection {
@@ -111,7 +93,7 @@ impl Connection {
         let head = tokio::select! {
             biased;
             () = self.workload.closing.cancelled() => return None,
-            head = read::request_head(&mut self.client, &mut self.buffer) => head,
+            head = read::request_head(&mut self.client.stream, &mut self.client.buffer) => head,
         };
         let head = match head {
             Ok(Some(head)) => RequestHead::parse(&head),
@@ -142,122 +124,168 @@ impl Connection {
     }
 
     async fn tunnel(self, destination: Destination) -> Option<Self> {
-        let (mut this, exchange, mut upstream) = self.reach(&destination, "CONNECT").await?;
+        let asked = Asked::of("CONNECT", &destination);
+        let (this, reached) = self.reach(&destination, asked).await?;
+        let record = Record::begin(&this.workload, &this.services, asked, &[]).await;
+        let (mut this, reached, mut upstream, record) =
+            this.dial(reached, &destination, record).await?;
+        let admission = &reached.admission;
         let idle = this.services.settings().idle_timeout;
-        let early = this.buffer.split().freeze();
-        let end = tokio::select! {
-            biased;
-            why = exchange.admission.revoked() => End::Revoked(why),
-            end = tunnel::relay(&mut this.client, early, &mut upstream, &exchange.meter, idle) => end,
+        let end = if admission.way == Way::Intercepted {
+            let tunnel = intercept::Tunnel {
+                destination: Destination {
+                    scheme: astrabox_egress::Scheme::Https,
+                    ..destination
+                },
+                addresses: reached.candidates.addresses,
+                workload: &this.workload,
+                services: &this.services,
+            };
+            intercept::serve(this.client, upstream, &tunnel, admission).await
+        } else {
+            let early = this.client.buffer.split().freeze();
+            let client = &mut this.client.stream;
+            let end = tokio::select! {
+                biased;
+                why = admission.revoked() => End::Revoked(why),
+                end = tunnel::relay(client, early, &mut upstream, &record.meter, idle) => end,
+            };
+            if end != End::Completed {
+                abort(client);
+                abort(&upstream);
+            }
+            drop(upstream);
+            drop(this.client);
+            end
         };
-        if end != End::Completed {
-            abort(&this.client);
-            abort(&upstream);
-        }
-        drop(upstream);
-        drop(this.client);
-        exchange.finish(end, &this.services).await;
+        drop(reached.admission);
+        record.end(end, &this.services).await;
         None
     }
 
     async fn forward(self, request: Forward) -> Option<Self> {
-        let (mut this, exchange, mut upstream) =
-            self.reach(&request.destination, &request.method).await?;
+        let destination = request.destination.clone();
+        let method = request.method.clone();
+        let asked = Asked::of(&method, &destination);
+        let (this, reached) = self.reach(&destination, asked).await?;
+        let mut outgoing = match Outgoing::prepare(request, this.workload.credentials(), false) {
+            Ok(outgoing) => outgoing,
+            Err(refusal) => {
+                drop(reached);
+                deny_placeholder(&this.workload, &this.services, &refusal, asked).await;
+                return this.farewell(Reason::from(&refusal), &destination).await;
+            }
+        };
+        let used = &outgoing.injection.used;
+        let record = Record::begin(&this.workload, &this.services, asked, used).await;
+        let (mut this, reached, upstream, mut record) =
+            this.dial(reached, &destination, record).await?;
+        let admission = reached.admission;
+        let mut upstream = Side::new(upstream);
         let idle = this.services.settings().idle_timeout;
+        let (client, meter) = (&mut this.client, &record.meter);
         let outcome = tokio::select! {
             biased;
-            why = exchange.admission.revoked() => Outcome::Broken(End::Revoked(why)),
-            outcome = forward::exchange(
-                &mut this.client,
-                &mut this.buffer,
-                &mut upstream,
-                &request,
-                &exchange.meter,
-                idle,
-            ) => outcome,
+            why = admission.revoked() => Outcome::Broken(End::Revoked(why)),
+            outcome = exchange::exchange(client, &mut upstream, &mut outgoing, meter, idle) => outcome,
         };
-        match outcome {
-            Outcome::Done { reusable } => {
+        record.with(&outgoing.injection.used);
+        let (reason, end) = match outcome {
+            Outcome::Done { reusable, .. } => {
                 drop(upstream);
-                exchange.finish(End::Completed, &this.services).await;
+                drop(admission);
+                record.end(End::Completed, &this.services).await;
                 if reusable {
                     return Some(this);
                 }
-                farewell(this.client, &[], &this.workload).await;
+                farewell(&mut this.client.stream, &[], &this.workload).await;
+                return None;
             }
-            Outcome::Unanswered(reason) => {
-                abort(&upstream);
-                drop(upstream);
-                exchange.finish(End::Answered(reason), &this.services).await;
-                let answer = reason.answer(Some(&request.destination));
-                farewell(this.client, &answer, &this.workload).await;
+            // No upgrade was asked for in the clear, so none was granted.
+            Outcome::Switched(_) => {
+                let reason = Reason::UpstreamInvalid;
+                (Some(reason), End::Answered(reason))
             }
-            Outcome::Broken(end) => {
-                abort(&upstream);
-                abort(&this.client);
-                drop(upstream);
-                drop(this.client);
-                exchange.finish(end, &this.services).await;
+            Outcome::Unanswered(reason) => (Some(reason), End::Answered(reason)),
+            Outcome::Refused(refusal) => {
+                record.with(
+                    &refusal
+                        .credential_id
+                        .clone()
+                        .into_iter()
+                        .collect::<Vec<_>>(),
+                );
+                let reason = Reason::from(&refusal);
+                (Some(reason), End::Answered(reason))
             }
+            Outcome::Broken(end) => (None, end),
+        };
+        abort(&upstream.stream);
+        drop(upstream);
+        if reason.is_none() {
+            abort(&this.client.stream);
         }
-        None
+        drop(admission);
+        record.end(end, &this.services).await;
+        match reason {
+            Some(reason) => this.farewell(reason, &destination).await,
+            None => None,
+        }
     }
 
-    /// Decides on the destination and connects to it. When there is no way, the client has been answered.
-    async fn reach(
-        self,
-        destination: &Destination,
-        method: &str,
-    ) -> Option<(Self, Exchange, TcpStream)> {
-        let asked = Asked {
-            method: Some(method),
-            scheme: Some(destination.scheme),
-            destination: Some(destination),
-        };
+    /// Decides on the destination and on its addresses. When there is no way, the client has been answered.
+    async fn reach(self, destination: &Destination, asked: Asked<'_>) -> Option<(Self, Reached)> {
         let admission = match self.workload.admit(destination) {
             Ok(admission) => admission,
             Err(reason) => return self.refuse(reason.into(), asked).await.and(None),
         };
-        let candidates = match self.judge(destination, &admission).await {
-            Ok(candidates) => candidates,
+        match self.judge(destination, &admission).await {
+            Ok(candidates) => {
+                let reached = Reached {
+                    admission,
+                    candidates,
+                };
+                Some((self, reached))
+            }
             Err(reason) => {
                 drop(admission);
-                return self.refuse(reason.into(), asked).await.and(None);
+                self.refuse(reason.into(), asked).await.and(None)
             }
-        };
-        self.workload.counters.allow();
-        let started =
-            event(&self.workload, &self.services, AuditKind::Allow, asked).because("allowed");
-        self.services.audit.record(started.clone()).await;
-        let mut exchange = Exchange {
-            started,
-            meter: Meter::new(Arc::clone(&self.workload.counters)),
-            admission,
-        };
+        }
+    }
+
+    /// Connects to the destination. When that fails, the client has been answered and the record has its end.
+    async fn dial(
+        mut self,
+        reached: Reached,
+        destination: &Destination,
+        mut record: Record,
+    ) -> Option<(Self, Reached, TcpStream, Record)> {
         let connect_timeout = self.services.settings().connect_timeout;
         let dialled = tokio::select! {
             biased;
-            why = exchange.admission.revoked() => Err(End::Revoked(why)),
-            dialled = dial(&candidates.addresses, connect_timeout) => dialled.map_err(End::Answered),
+            why = reached.admission.revoked() => Err(End::Revoked(why)),
+            dialled = dial(&reached.candidates.addresses, connect_timeout) => {
+                dialled.map_err(End::Answered)
+            }
         };
-        match dialled {
+        let end = match dialled {
             Ok(upstream) => {
-                exchange.started.address = upstream.peer_addr().ok();
-                Some((self, exchange, upstream))
+                record.at(upstream.peer_addr().ok());
+                return Some((self, reached, upstream, record));
             }
-            Err(End::Answered(reason)) => {
-                exchange.finish(End::Answered(reason), &self.services).await;
-                let answer = reason.answer(Some(destination));
-                farewell(self.client, &answer, &self.workload).await;
-                None
-            }
-            Err(end) => {
-                abort(&self.client);
-                drop(self.client);
-                exchange.finish(end, &self.services).await;
-                None
-            }
+            Err(end) => end,
+        };
+        drop(reached);
+        if let End::Revoked(_) = end {
+            abort(&self.client.stream);
         }
+        record.end(end, &self.services).await;
+        if let End::Answered(reason) = end {
+            let answer = reason.answer(Some(destination));
+            farewell(&mut self.client.stream, &answer, &self.workload).await;
+        }
+        None
     }
 
     /// Looks the destination up and judges every address, while it is admitted.
@@ -286,79 +314,16 @@ impl Connection {
         Ok(candidates)
     }
 
-    async fn refuse(self, reason: Reason, asked: Asked<'_>) -> Option<Self> {
+    async fn refuse(mut self, reason: Reason, asked: Asked<'_>) -> Option<Self> {
         let answer = reason.answer(asked.destination);
-        deny(&self.workload, &self.services, reason, asked).await;
-        farewell(self.client, &answer, &self.workload).await;
+        deny(&self.workload, &self.services, reason, asked, None).await;
+        farewell(&mut self.client.stream, &answer, &self.workload).await;
         None
     }
-}
 
-impl Exchange {
-    /// Gives the destination up and writes down how it went. The sockets are closed by now.
-    async fn finish(self, end: End, services: &Services) {
-        let (bytes_up, bytes_down, duration) = self.meter.totals();
-        drop(self.admission);
-        let event = AuditEvent {
-            time: Timestamp::now(),
-            event: AuditKind::End,
-            reason: end.code().to_owned(),
-            bytes_up,
-            bytes_down,
-            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-            ..self.started
-        };
-        services.audit.record(event).await;
-    }
-}
-
-fn event(
-    workload: &Workload,
-    services: &Services,
-    kind: AuditKind,
-    asked: Asked<'_>,
-) -> AuditEvent {
-    let mut event = AuditEvent::new(
-        kind,
-        services.next_id(),
-        workload.sandbox_id,
-        workload.session_id(),
-    );
-    event.scheme = asked.scheme;
-    event.to(asked.destination).by(asked.method)
-}
-
-async fn deny(workload: &Workload, services: &Services, reason: Reason, asked: Asked<'_>) {
-    workload.counters.deny();
-    let event = event(workload, services, AuditKind::Deny, asked).because(reason.code());
-    services.audit.record(event).await;
-}
-
-/// Closing the socket resets the connection: a peer must not take a broken stream for one that has ended.
-fn abort(stream: &TcpStream) {
-    // A socket that refuses the option is closed in the ordinary way.
-    let _ = stream.set_zero_linger();
-}
-
-/// Writes a last answer and closes. What the client still sends is read for a while, because closing over unread
-/// bytes resets the connection and takes the answer away from the client.
-async fn farewell(mut client: TcpStream, answer: &[u8], workload: &Workload) {
-    let goodbye = async {
-        client.write_all(answer).await?;
-        client.shutdown().await?;
-        let mut sink = [0; 4096];
-        let mut left = FAREWELL_BYTES;
-        while left > 0 {
-            match client.read(&mut sink).await? {
-                0 => break,
-                read => left = left.saturating_sub(read),
-            }
-        }
-        std::io::Result::Ok(())
-    };
-    // Whether the client takes it is the client's affair.
-    tokio::select! {
-        () = workload.closing.cancelled() => {}
-        _ = timeout(FAREWELL, goodbye) => {}
+    async fn farewell(mut self, reason: Reason, destination: &Destination) -> Option<Self> {
+        let answer = reason.answer(Some(destination));
+        farewell(&mut self.client.stream, &answer, &self.workload).await;
+        None
     }
 }

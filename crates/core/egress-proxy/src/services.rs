@@ -6,12 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::audit::AuditSender;
 use crate::config::EgressConfig;
 use crate::resolve::Resolver;
+use crate::tls::Interception;
 
-/// Settings, resolver and audit log.
+/// Settings, resolver, audit log, and both sides of TLS.
 pub(crate) struct Services {
     settings: RwLock<Arc<EgressConfig>>,
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) audit: AuditSender,
+    pub(crate) interception: Interception,
     next_id: AtomicU64,
 }
 
@@ -20,11 +22,13 @@ impl Services {
         settings: EgressConfig,
         resolver: Arc<dyn Resolver>,
         audit: AuditSender,
+        interception: Interception,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings: RwLock::new(Arc::new(settings)),
             resolver,
             audit,
+            interception,
             next_id: AtomicU64::new(1),
         })
     }

@@ -56,7 +56,7 @@ pub(crate) async fn relay(
 }
 
 /// Copies until the end of `from`, and passes that end on while the other direction goes on.
-async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+pub(crate) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     mut from: R,
     mut to: W,
     sent: impl Fn(usize),

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use astrabox_egress::{Decision, DenyReason, Destination, EgressPolicy};
+use astrabox_egress::{Decision, DenyReason, Destination, EgressPolicy, Scheme};
 use astrabox_types::{SandboxId, SessionId};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::credentials::Credentials;
 use crate::meter::Counters;
 use crate::resolve::Candidates;
 
@@ -53,20 +54,36 @@ pub(crate) struct Workload {
 struct State {
     session_id: SessionId,
     plan: Plan,
+    credentials: Credentials,
+    /// Counts how often the credentials have become others.
+    generation: watch::Sender<u64>,
     admissions: HashMap<u64, Admitted>,
     next_admission: u64,
 }
 
 struct Admitted {
     destination: Destination,
+    way: Way,
     candidates: Option<Candidates>,
     revoke: Arc<watch::Sender<Option<Revoked>>>,
+}
+
+/// What becomes of the bytes for a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A request in the clear, which is read.
+    Clear,
+    /// A tunnel whose bytes are its own affair.
+    Blind,
+    /// A tunnel in which TLS is ended, and each request judged by the credentials.
+    Intercepted,
 }
 
 /// The right to reach one destination, until it is dropped or revoked. Dropped after the sockets it was for.
 pub(crate) struct Admission {
     workload: Arc<Workload>,
     key: u64,
+    pub(crate) way: Way,
     revoked: watch::Receiver<Option<Revoked>>,
 }
 
@@ -98,6 +115,8 @@ impl Workload {
             state: Mutex::new(State {
                 session_id,
                 plan: Plan::Active(policy),
+                credentials: Credentials::default(),
+                generation: watch::Sender::new(0),
                 admissions: HashMap::new(),
                 next_admission: 0,
             }),
@@ -130,17 +149,25 @@ impl Workload {
         let mut state = self.state();
         match &state.plan {
             Plan::Active(policy) => {
-                if let Decision::Deny(reason) = policy.decide(destination) {
+                if let Decision::Deny(reason) = decide(policy, &state.credentials, destination) {
                     return Err(reason);
                 }
             }
             Plan::Expired | Plan::Closed => return Err(DenyReason::NoPlan),
         }
+        let way = match destination.scheme {
+            Scheme::Tunnel if state.credentials.reach(&destination.host, destination.port) => {
+                Way::Intercepted
+            }
+            Scheme::Tunnel => Way::Blind,
+            _ => Way::Clear,
+        };
         let (revoke, revoked) = watch::channel(None);
         let key = state.next_admission;
         state.next_admission += 1;
         let admitted = Admitted {
             destination: destination.clone(),
+            way,
             candidates: None,
             revoke: Arc::new(revoke),
         };
@@ -148,21 +175,63 @@ impl Workload {
         Ok(Admission {
             workload: Arc::clone(self),
             key,
+            way,
             revoked,
         })
     }
 
-    /// Changes the plan and revokes what it does not allow.
-    pub(crate) fn set_plan(&self, plan: Plan) -> Leaving {
+    /// The plan and values of this moment; each request takes them anew.
+    pub(crate) fn credentials(&self) -> Credentials {
+        self.state().credentials.clone()
+    }
+
+    /// Returns when the credentials are others than these.
+    pub(crate) fn credentials_change(
+        &self,
+        since: &Credentials,
+    ) -> impl Future<Output = Revoked> + use<> {
+        let state = self.state();
+        let same = state.credentials.same_as(since);
+        let mut generation = state.generation.subscribe();
+        async move {
+            if !same {
+                return Revoked::PolicyChanged;
+            }
+            // The sender lives as long as the workload, which outlives its connections.
+            let _ = generation.changed().await;
+            Revoked::PolicyChanged
+        }
+    }
+
+    /// Changes the plan, the credentials or both, and revokes what they do not allow.
+    pub(crate) fn set(&self, plan: Option<Plan>, credentials: Option<Credentials>) -> Leaving {
         let mut state = self.state();
-        state.plan = plan.clone();
-        state.revoke(|admitted| match &plan {
-            Plan::Active(policy) => match policy.decide(&admitted.destination) {
-                Decision::Allow => None,
-                Decision::Deny(_) => Some(Revoked::PolicyChanged),
-            },
-            Plan::Expired => Some(Revoked::Expired),
-            Plan::Closed => Some(Revoked::Closed),
+        if let Some(plan) = plan {
+            state.plan = plan;
+        }
+        if let Some(credentials) = credentials {
+            if !credentials.same_as(&state.credentials) {
+                state.generation.send_modify(|generation| *generation += 1);
+            }
+            state.credentials = credentials;
+        }
+        let (plan, credentials) = (state.plan.clone(), state.credentials.clone());
+        state.revoke(|admitted| {
+            let Destination { host, port, .. } = &admitted.destination;
+            match &plan {
+                Plan::Active(policy) => match decide(policy, &credentials, &admitted.destination) {
+                    // What goes through unseen could carry what is now to be looked for.
+                    Decision::Allow
+                        if admitted.way == Way::Blind && credentials.reach(host, *port) =>
+                    {
+                        Some(Revoked::PolicyChanged)
+                    }
+                    Decision::Allow => None,
+                    Decision::Deny(_) => Some(Revoked::PolicyChanged),
+                },
+                Plan::Expired => Some(Revoked::Expired),
+                Plan::Closed => Some(Revoked::Closed),
+            }
         })
     }
 
@@ -187,11 +256,23 @@ impl Workload {
 
     /// Ends everything and waits for the end.
     pub(crate) async fn close(&self) {
-        let leaving = self.set_plan(Plan::Closed);
+        let leaving = self.set(Some(Plan::Closed), Some(Credentials::default()));
         self.closing.cancel();
         self.tasks.close();
         self.tasks.wait().await;
         leaving.gone().await;
+    }
+}
+
+/// A credential grants its destinations, and nothing else that the policy denies.
+fn decide(policy: &EgressPolicy, credentials: &Credentials, destination: &Destination) -> Decision {
+    match policy.decide(destination) {
+        Decision::Deny(DenyReason::HostNotAllowed)
+            if credentials.reach(&destination.host, destination.port) =>
+        {
+            Decision::Allow
+        }
+        decision => decision,
     }
 }
 

@@ -17,8 +17,10 @@ use tokio::time::Instant;
 
 use crate::config::EgressConfig;
 use crate::control::{WorkloadState, WorkloadStatus};
+use crate::credentials::Credentials;
 use crate::listener::{self, Acceptor};
 use crate::services::Services;
+use crate::tls::InvalidRoots;
 use crate::workload::{Plan, Workload};
 
 /// The shortest time that a role without sandboxes and servers waits for a server.
@@ -31,6 +33,8 @@ pub(crate) enum CommandError {
     NotOpen,
     #[error("{0}")]
     Listener(&'static str),
+    #[error(transparent)]
+    Roots(#[from] InvalidRoots),
 }
 
 /// The sandboxes of the role.
@@ -72,6 +76,10 @@ impl Workloads {
             }),
             changed: Notify::new(),
         }
+    }
+
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
     }
 
     /// Nothing panics while it holds the lock, and the state is whole between any two statements.
@@ -119,12 +127,13 @@ impl Workloads {
     }
 
     /// Answers on the listener from now on, by the policy, for an instance that has arrived. Connections of a
-    /// sandbox that was open go on where the policy lets them.
+    /// sandbox that was open go on where the policy lets them; it keeps its credentials when none are given.
     pub(crate) async fn open(
         &self,
         instance: &str,
         workload: EgressWorkload,
         policy: EgressPolicy,
+        credentials: Option<Credentials>,
         descriptor: OwnedFd,
     ) -> Result<(), CommandError> {
         let listener = listener::take(descriptor).map_err(CommandError::Listener)?;
@@ -139,11 +148,13 @@ impl Workloads {
                     acceptor.stop().await;
                 }
                 entry.set_session_id(workload.session_id);
-                let leaving = entry.set_plan(Plan::Active(policy));
+                let leaving = entry.set(Some(Plan::Active(policy)), credentials);
                 (entry, Some(leaving))
             }
             None => {
                 let entry = Workload::new(workload.sandbox_id, workload.session_id, policy);
+                // It has nothing open that could leave.
+                drop(entry.set(None, credentials));
                 (entry, None)
             }
         };
@@ -176,19 +187,47 @@ impl Workloads {
         policy: EgressPolicy,
     ) -> Result<(), CommandError> {
         let _changing = self.changing.lock().await;
-        let workload = {
-            let mut inner = self.inner();
-            let held = inner
-                .held
-                .get_mut(&sandbox_id)
-                .ok_or(CommandError::NotOpen)?;
-            // Whoever sets a policy answers for it from then on.
-            instance.clone_into(&mut held.owner);
-            held.orphaned = None;
-            Arc::clone(&held.workload)
-        };
-        workload.set_plan(Plan::Active(policy)).gone().await;
+        let workload = self.take_over(instance, sandbox_id)?;
+        workload.set(Some(Plan::Active(policy)), None).gone().await;
         Ok(())
+    }
+
+    /// Changes what may be put into requests; what neither it nor the policy allows is closed when this returns.
+    pub(crate) async fn set_credentials(
+        &self,
+        instance: &str,
+        sandbox_id: SandboxId,
+        credentials: Credentials,
+    ) -> Result<(), CommandError> {
+        let _changing = self.changing.lock().await;
+        let workload = self.inner().held.get(&sandbox_id).map(|held| {
+            let current = held.workload.is_active();
+            (current, Arc::clone(&held.workload))
+        });
+        let (active, workload) = workload.ok_or(CommandError::NotOpen)?;
+        if !active {
+            // Without a policy they would be worth nothing; the server that opens it again brings them.
+            return Ok(());
+        }
+        self.take_over(instance, sandbox_id)?;
+        workload.set(None, Some(credentials)).gone().await;
+        Ok(())
+    }
+
+    /// Whoever says what a sandbox may do answers for it from then on.
+    fn take_over(
+        &self,
+        instance: &str,
+        sandbox_id: SandboxId,
+    ) -> Result<Arc<Workload>, CommandError> {
+        let mut inner = self.inner();
+        let held = inner
+            .held
+            .get_mut(&sandbox_id)
+            .ok_or(CommandError::NotOpen)?;
+        instance.clone_into(&mut held.owner);
+        held.orphaned = None;
+        Ok(Arc::clone(&held.workload))
     }
 
     /// Closes everything of the sandbox and forgets it; one that is unknown is closed.
@@ -211,9 +250,14 @@ impl Workloads {
         self.settle(self.inner());
     }
 
-    /// Takes other settings; what their addresses do not allow is closed when this returns.
-    pub(crate) async fn configure(&self, settings: EgressConfig) {
+    /// Takes other settings and roots; what the settings' addresses do not allow is closed when this returns.
+    pub(crate) async fn configure(
+        &self,
+        settings: EgressConfig,
+        extra_roots: &str,
+    ) -> Result<(), CommandError> {
         let _changing = self.changing.lock().await;
+        self.services.interception.trust.set_extra(extra_roots)?;
         self.services.set_settings(settings);
         let settings = self.services.settings();
         for workload in self.all() {
@@ -228,6 +272,7 @@ impl Workloads {
         }
         // The grace may be another one.
         self.settle(self.inner());
+        Ok(())
     }
 
     fn all(&self) -> Vec<Arc<Workload>> {
@@ -306,7 +351,10 @@ impl Workloads {
                 sandbox = %workload.sandbox_id,
                 "its server has been gone for the whole grace; everything is denied from now on"
             );
-            workload.set_plan(Plan::Expired).gone().await;
+            workload
+                .set(Some(Plan::Expired), Some(Credentials::default()))
+                .gone()
+                .await;
         }
     }
 }

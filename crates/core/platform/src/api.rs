@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use astrabox_types::{
     AgentId, ApprovalRule, ContentPart, Interaction, InteractionState, JournalEvent, McpServer,
     Networking, PermissionLevel, Repository, ResourceLimits, SandboxId, Session, Skill, TurnId,
+    VaultId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -81,6 +82,8 @@ pub struct AgentDraft {
     /// See `AgentSpec`.
     pub approval_rules: Vec<ApprovalRule>,
     /// See `AgentSpec`.
+    pub vault_ids: Vec<VaultId>,
+    /// See `AgentSpec`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -111,6 +114,8 @@ pub struct AgentUpdate {
     pub skills: Option<Vec<Skill>>,
     /// See `AgentDraft`.
     pub approval_rules: Option<Vec<ApprovalRule>>,
+    /// See `AgentDraft`.
+    pub vault_ids: Option<Vec<VaultId>>,
     /// See `AgentDraft`.
     pub metadata: Option<BTreeMap<String, String>>,
 }

@@ -9,8 +9,11 @@ mod hub;
 mod manager;
 mod parts;
 mod platform;
+mod platform_vaults;
 mod session;
 mod validate;
+mod vault;
+mod vault_api;
 
 pub use api::{
     AgentDraft, AgentUpdate, EngineView, EnvironmentUpdate, IdempotencyKey, InteractionRecord,
@@ -20,6 +23,13 @@ pub use error::{Error, Result};
 pub use hub::Subscription;
 pub use parts::{Images, PlatformParts, PlatformSettings};
 pub use platform::Platform;
+pub use vault::{InjectionChange, SpecChanges};
+pub use vault_api::{
+    CredentialDraft, CredentialUpdate, SecretUpdate, VaultDraft, VaultUpdate, VaultView,
+};
+
+/// Which token endpoints access tokens may be refreshed at.
+pub use astrabox_oauth::TokenClient;
 
 /// Who calls, as every edge must tell with each operation.
 pub use astrabox_identity::{Actor, Evidence, IdentityProvider, OpContext};

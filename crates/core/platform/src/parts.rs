@@ -8,6 +8,7 @@ use std::time::Duration;
 use astrabox_engine::Registration as EngineRegistration;
 use astrabox_identity::IdentityProvider;
 use astrabox_model::ModelEndpointProvider;
+use astrabox_oauth::TokenClient;
 use astrabox_registry::Registry;
 use astrabox_sandbox::SandboxProvider;
 use astrabox_secrets::SecretStore;
@@ -67,6 +68,8 @@ pub struct PlatformSettings {
     pub interaction_timeout: Duration,
     /// How many inputs may wait in one session.
     pub max_queued_inputs: usize,
+    /// How the token endpoints of OAuth credentials are reached; by default public ones only, over TLS.
+    pub token_client: TokenClient,
 }
 
 impl Default for PlatformSettings {
@@ -82,6 +85,7 @@ impl Default for PlatformSettings {
             idle_timeout: Duration::from_secs(1800),
             interaction_timeout: Duration::from_secs(24 * 3600),
             max_queued_inputs: 100,
+            token_client: TokenClient::default(),
         }
     }
 }

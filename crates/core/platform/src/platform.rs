@@ -23,7 +23,7 @@ type Key = Option<IdempotencyKey>;
 /// The whole product behind its edges. Cheap to clone.
 #[derive(Clone)]
 pub struct Platform {
-    manager: Arc<Manager>,
+    pub(crate) manager: Arc<Manager>,
 }
 
 impl Platform {

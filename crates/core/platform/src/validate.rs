@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use astrabox_egress::HostPattern;
+use astrabox_egress::DestinationPattern;
 use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
 use astrabox_types::{
-    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_INPUT_BYTES,
-    MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel, Repository,
-    ResourceLimits, Skill,
+    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS,
+    MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel,
+    Repository, ResourceLimits, Skill, VaultId,
 };
 
 use crate::{Error, PageRequest, Result};
@@ -66,7 +66,7 @@ pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
         return Err(Error::field("spec.name", "does not begin with env_"));
     }
     length("spec.description", &spec.description, 0, MAX_DESCRIPTION)?;
-    if let Networking::Limited { allowed_hosts } = &spec.networking {
+    if let Networking::Limited { allowed_hosts, .. } = &spec.networking {
         if allowed_hosts.len() > MAX_HOSTS {
             return Err(Error::field(
                 "spec.networking.limited.allowed_hosts",
@@ -74,7 +74,7 @@ pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
             ));
         }
         for host in allowed_hosts {
-            host.parse::<HostPattern>()
+            host.parse::<DestinationPattern>()
                 .map_err(|error| Error::field("spec.networking.limited.allowed_hosts", error))?;
         }
     }
@@ -239,10 +239,14 @@ pub(crate) fn mcp_servers(servers: &[McpServer]) -> Result<()> {
 
 /// The hosts of an agent's MCP servers against what its environment allows.
 pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Result<()> {
-    let Networking::Limited { allowed_hosts } = networking else {
+    let Networking::Limited {
+        allowed_hosts,
+        allow_mcp_servers: false,
+    } = networking
+    else {
         return Ok(());
     };
-    let patterns: Vec<HostPattern> = allowed_hosts
+    let patterns: Vec<DestinationPattern> = allowed_hosts
         .iter()
         .filter_map(|host| host.parse().ok())
         .collect();
@@ -264,7 +268,7 @@ pub(crate) fn mcp_hosts(servers: &[McpServer], networking: &Networking) -> Resul
                 "agent.mcp_servers",
                 format!(
                     "`{}` is at {host}:{}, which the environment's networking does not allow; add it to \
-                     networking.limited.allowed_hosts",
+                     networking.limited.allowed_hosts, or set networking.limited.allow_mcp_servers",
                     server.name, to.port
                 ),
             ));
@@ -284,6 +288,22 @@ pub(crate) fn approval_rules(rules: &[ApprovalRule]) -> Result<()> {
     }
     for rule in rules {
         length(FIELD, &rule.tool, 1, 256)?;
+    }
+    Ok(())
+}
+
+/// The vaults of an agent.
+pub(crate) fn vault_ids(ids: &[VaultId]) -> Result<()> {
+    const FIELD: &str = "spec.vault_ids";
+    if ids.len() > MAX_AGENT_VAULTS {
+        return Err(Error::field(
+            FIELD,
+            format!("has at most {MAX_AGENT_VAULTS} vaults"),
+        ));
+    }
+    let unique: BTreeSet<_> = ids.iter().collect();
+    if unique.len() != ids.len() {
+        return Err(Error::field(FIELD, "names a vault twice"));
     }
     Ok(())
 }

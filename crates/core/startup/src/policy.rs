@@ -1,6 +1,6 @@
 //! What a session's sandbox may reach.
 
-use astrabox_egress::{Destination, EgressPolicy, HostPattern};
+use astrabox_egress::{Destination, DestinationPattern, EgressPolicy, HostPattern};
 use astrabox_model::ResolvedModelAccess;
 use astrabox_types::{ErrorReason, Networking};
 
@@ -16,12 +16,12 @@ pub fn egress_policy(
     model: &ResolvedModelAccess,
 ) -> Result<EgressPolicy, Refusal> {
     let (unrestricted, hosts) = match networking {
-        Networking::Limited { allowed_hosts } => (false, allowed_hosts.as_slice()),
+        Networking::Limited { allowed_hosts, .. } => (false, allowed_hosts.as_slice()),
         Networking::Unrestricted => (true, [].as_slice()),
     };
     let mut allowed = hosts
         .iter()
-        .map(|host| host.parse::<HostPattern>())
+        .map(|host| host.parse::<DestinationPattern>())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| {
             Refusal::new(
@@ -30,7 +30,7 @@ pub fn egress_policy(
             )
         })?;
     let endpoint = model_destination(&model.base_url)?;
-    allowed.push(HostPattern::exact(endpoint.host, endpoint.port));
+    allowed.push(HostPattern::exact(endpoint.host, endpoint.port).into());
     Ok(EgressPolicy {
         unrestricted,
         allowed,
@@ -80,12 +80,15 @@ mod tests {
     #[test]
     fn a_limited_environment_reaches_its_hosts_and_the_model_only() {
         let networking = Networking::Limited {
-            allowed_hosts: vec!["api.good.com".into()],
+            allowed_hosts: vec!["api.good.com".into(), "203.0.113.0/24".into()],
+            allow_mcp_servers: false,
         };
         let policy =
             egress_policy(&networking, &model("http://model.test:8399/api")).expect("it is valid");
         for (authority, wanted) in [
             ("api.good.com:443", true),
+            ("203.0.113.7:443", true),
+            ("203.0.114.7:443", false),
             ("model.test:8399", true),
             ("model.test:443", false),
             ("evil.com:443", false),
@@ -117,6 +120,7 @@ mod tests {
     fn a_bad_host_is_refused_by_name() {
         let networking = Networking::Limited {
             allowed_hosts: vec!["*.com".into()],
+            allow_mcp_servers: false,
         };
         let error = egress_policy(&networking, &model("https://m.test"))
             .expect_err("the pattern is too wide");

@@ -27,6 +27,18 @@ pub enum Error {
     /// Another row points to it.
     #[error("it is in use")]
     InUse,
+    /// It is archived.
+    #[error("it is archived")]
+    Archived,
+    /// It holds as much as it may.
+    #[error("it is full")]
+    Full,
+    /// Somebody wrote it since it was read.
+    #[error("it was changed at the same time")]
+    Changed,
+    /// A vault that is named does not exist.
+    #[error("a vault does not exist")]
+    NoVault,
     /// A page token of another list.
     #[error("the page token was not made for this list")]
     ForeignToken,

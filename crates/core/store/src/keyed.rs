@@ -65,6 +65,18 @@ impl Store {
         }
     }
 
+    /// Keeps the answer of a call that changed something else than the database.
+    ///
+    /// # Errors
+    /// `KeyReused` when the key was used with another request.
+    pub async fn keep_answer<T>(&self, key: Option<Key>, answer: T) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.keyed(key, move |_| Box::pin(async move { Ok(answer) }))
+            .await
+    }
+
     pub(crate) async fn forget_old_keys(&self) -> Result<()> {
         self.writer
             .write(|connection| {

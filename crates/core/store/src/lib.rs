@@ -13,6 +13,8 @@ mod read;
 mod resources;
 mod row;
 mod session;
+mod vault_read;
+mod vaults;
 mod writer;
 
 use std::path::Path;
@@ -29,6 +31,7 @@ pub use row::{InputRow, InputState, InteractionRow, SessionFilter, SessionRow};
 pub use session::{
     InputChange, InteractionChange, NativeFile, NewEvent, RuntimePatch, SessionCommit, SessionPatch,
 };
+pub use vaults::{CredentialRow, CredentialWrite, VaultPatch};
 
 use writer::Writer;
 

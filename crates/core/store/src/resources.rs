@@ -7,6 +7,7 @@ use astrabox_types::{
 use sqlx::{Row, SqliteConnection};
 
 use crate::row::{self, json, now, text};
+use crate::vaults::set_agent_vaults;
 use crate::{Error, InputState, Key, Result, Store};
 
 /// Which version of an environment is to be overwritten.
@@ -129,7 +130,7 @@ impl Store {
     /// Makes an agent, version 1.
     ///
     /// # Errors
-    /// `KeyReused`.
+    /// `NoVault`, `KeyReused`.
     pub async fn insert_agent(&self, key: Option<Key>, agent: Agent) -> Result<Agent> {
         self.keyed(key, move |connection| {
             Box::pin(async move {
@@ -142,6 +143,7 @@ impl Store {
                 .bind(text(agent.created_at))
                 .execute(&mut *connection)
                 .await?;
+                set_agent_vaults(connection, agent.id, &agent.spec.vault_ids).await?;
                 insert_version(connection, &agent).await?;
                 Ok(agent)
             })
@@ -152,7 +154,7 @@ impl Store {
     /// Makes a new version of an agent out of the version `from`.
     ///
     /// # Errors
-    /// `NotFound`, `VersionConflict`, `KeyReused`.
+    /// `NotFound`, `VersionConflict`, `NoVault`, `KeyReused`.
     pub async fn update_agent(
         &self,
         key: Option<Key>,
@@ -180,6 +182,7 @@ impl Store {
                     .bind(id.to_string())
                     .execute(&mut *connection)
                     .await?;
+                set_agent_vaults(connection, id, &agent.spec.vault_ids).await?;
                 insert_version(connection, &agent).await?;
                 Ok(agent)
             })

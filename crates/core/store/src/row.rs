@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use astrabox_types::{
     Agent, AgentId, AssignmentId, ChildRunId, ContentPart, Environment, InputId, Interaction,
     InteractionAnswer, InteractionState, JournalEvent, Json, SandboxId, Session, SessionId,
-    SessionKind, SessionState, Timestamp, TurnId, VolumeId,
+    SessionKind, SessionState, Timestamp, TurnId, Vault, VaultCredential, VolumeId,
 };
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use crate::{Error, Result};
+use crate::{CredentialRow, Error, Result};
 
 /// A session with what the platform keeps beside it.
 #[derive(Debug, Clone, PartialEq)]
@@ -178,6 +178,33 @@ pub(crate) fn agent(row: &SqliteRow) -> Result<Agent> {
         archived: row.try_get("archived")?,
         created_at: parsed(row, "created_at")?,
         updated_at: parsed(row, "updated_at")?,
+    })
+}
+
+pub(crate) fn vault(row: &SqliteRow) -> Result<Vault> {
+    Ok(Vault {
+        id: parsed(row, "id")?,
+        display_name: row.try_get("display_name")?,
+        metadata: from_json(row, "metadata")?,
+        archived_at: parsed_option(row, "archived_at")?,
+        created_at: parsed(row, "created_at")?,
+        updated_at: parsed(row, "updated_at")?,
+    })
+}
+
+pub(crate) fn credential(row: &SqliteRow) -> Result<CredentialRow> {
+    Ok(CredentialRow {
+        credential: VaultCredential {
+            id: parsed(row, "id")?,
+            vault_id: parsed(row, "vault_id")?,
+            display_name: row.try_get("display_name")?,
+            spec: from_json(row, "spec")?,
+            secret_version: number(row, "secret_version")?,
+            archived_at: parsed_option(row, "archived_at")?,
+            created_at: parsed(row, "created_at")?,
+            updated_at: parsed(row, "updated_at")?,
+        },
+        secret_name: row.try_get("secret_name")?,
     })
 }
 

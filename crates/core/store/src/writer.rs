@@ -139,15 +139,24 @@ impl Writer {
     }
 }
 
+/// The tables, in the order in which they came.
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "begin", include_str!("../migrations/0001_begin.sql")),
+    (2, "vaults", include_str!("../migrations/0002_vaults.sql")),
+];
+
 fn migrations() -> Migrator {
-    let begin = include_str!("../migrations/0001_begin.sql");
-    Migrator::with_migrations(vec![Migration::new(
-        1,
-        Cow::Borrowed("begin"),
-        MigrationType::Simple,
-        begin.into_sql_str(),
-        false,
-    )])
+    let migrations = MIGRATIONS.into_iter().map(|(version, name, sql)| {
+        let kind = MigrationType::Simple;
+        Migration::new(
+            version,
+            Cow::Borrowed(name),
+            kind,
+            sql.into_sql_str(),
+            false,
+        )
+    });
+    Migrator::with_migrations(migrations.collect())
 }
 
 async fn run(

@@ -93,6 +93,33 @@ calls! {
     /// What is in a directory of the session's sandbox.
     read "SessionService" "ListFiles" list_files(ListFilesRequest) -> v1::ListFilesResponse;
 
+    /// Makes a vault.
+    write "VaultService" "CreateVault" create_vault(CreateVaultRequest) -> v1::CreateVaultResponse;
+    /// One vault, and who uses it.
+    read "VaultService" "GetVault" get_vault(GetVaultRequest) -> v1::GetVaultResponse;
+    /// A page of vaults.
+    read "VaultService" "ListVaults" list_vaults(ListVaultsRequest) -> v1::ListVaultsResponse;
+    /// Changes a vault.
+    write "VaultService" "UpdateVault" update_vault(UpdateVaultRequest) -> v1::UpdateVaultResponse;
+    /// Archives a vault and everything in it.
+    write "VaultService" "ArchiveVault" archive_vault(ArchiveVaultRequest) -> v1::ArchiveVaultResponse;
+    /// Removes a vault.
+    write "VaultService" "DeleteVault" delete_vault(DeleteVaultRequest) -> ();
+    /// Puts a credential into a vault.
+    write "VaultService" "CreateVaultCredential" create_vault_credential(CreateVaultCredentialRequest) -> v1::CreateVaultCredentialResponse;
+    /// One credential.
+    read "VaultService" "GetVaultCredential" get_vault_credential(GetVaultCredentialRequest) -> v1::GetVaultCredentialResponse;
+    /// A page of a vault's credentials.
+    read "VaultService" "ListVaultCredentials" list_vault_credentials(ListVaultCredentialsRequest) -> v1::ListVaultCredentialsResponse;
+    /// Rotates or changes a credential.
+    write "VaultService" "UpdateVaultCredential" update_vault_credential(UpdateVaultCredentialRequest) -> v1::UpdateVaultCredentialResponse;
+    /// Archives a credential.
+    write "VaultService" "ArchiveVaultCredential" archive_vault_credential(ArchiveVaultCredentialRequest) -> v1::ArchiveVaultCredentialResponse;
+    /// Removes a credential.
+    write "VaultService" "DeleteVaultCredential" delete_vault_credential(DeleteVaultCredentialRequest) -> ();
+    /// Encrypts every secret with a new key.
+    write "VaultService" "RotateSecretKey" rotate_secret_key(RotateSecretKeyRequest) -> v1::RotateSecretKeyResponse;
+
     /// All sandboxes.
     read "SandboxService" "ListSandboxes" list_sandboxes(ListSandboxesRequest) -> v1::ListSandboxesResponse;
     /// One sandbox.

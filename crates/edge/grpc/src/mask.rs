@@ -46,6 +46,11 @@ impl Mask {
         Ok(Self(paths))
     }
 
+    /// The paths, in the order of the request.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// The value, if the mask names its field.
     pub(crate) fn take<T>(&self, path: &str, value: T) -> Option<T> {
         self.0.iter().any(|named| named == path).then_some(value)

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Decision, DenyReason};
+
 /// What an address is, as far as a policy cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressClass {
@@ -111,19 +113,69 @@ impl AddressRange {
     /// Whether the range holds this address; IPv4 inside IPv6 counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = embedded_v4(address).map_or(address, IpAddr::V4);
-        match (self.base, address) {
-            (IpAddr::V4(base), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                u32::from(base) & mask == u32::from(address) & mask
-            }
-            (IpAddr::V6(base), IpAddr::V6(address)) => {
-                let mask = u128::MAX
-                    .checked_shl(128 - u32::from(self.bits))
-                    .unwrap_or(0);
-                u128::from(base) & mask == u128::from(address) & mask
-            }
-            _ => false,
+        self.holds(embedded_v4(address).map_or(address, IpAddr::V4))
+    }
+
+    /// Whether the range holds exactly this address, whatever is embedded in it.
+    pub(crate) fn holds(&self, address: IpAddr) -> bool {
+        mask(address, self.bits) == mask(self.base, self.bits)
+    }
+
+    pub(crate) fn base(&self) -> IpAddr {
+        self.base
+    }
+
+    /// The lowest address of the range.
+    pub(crate) fn first(&self) -> IpAddr {
+        mask(self.base, self.bits)
+    }
+}
+
+/// The address with all bits behind the prefix at zero.
+fn mask(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let gap = 32_u32.saturating_sub(bits.into());
+            let mask = u32::MAX.checked_shl(gap).unwrap_or(0);
+            Ipv4Addr::from(u32::from(v4) & mask).into()
+        }
+        IpAddr::V6(v6) => {
+            let gap = 128_u32.saturating_sub(bits.into());
+            let mask = u128::MAX.checked_shl(gap).unwrap_or(0);
+            Ipv6Addr::from(u128::from(v6) & mask).into()
+        }
+    }
+}
+
+/// What an operator says about addresses. Asked about every address before it is dialled, however the policy came to
+/// allow the destination.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressRules<'a> {
+    /// Never reached by any sandbox, public or not (EG21).
+    pub denied: &'a [AddressRange],
+    /// Reached although they are special (EG6).
+    pub allowed: &'a [AddressRange],
+}
+
+impl AddressRules<'_> {
+    /// The verdict on one address, in this order: metadata services, denied ranges, special addresses. `stated` says
+    /// that the operator wrote this very address down for the destination, so it may be special.
+    #[must_use]
+    pub fn judge(&self, address: IpAddr, stated: bool) -> Decision {
+        let class = classify(address);
+        if class == AddressClass::Metadata {
+            return Decision::Deny(DenyReason::Metadata);
+        }
+        // Denied in the form that is dialled, and by what is embedded in it.
+        let holds = |range: &AddressRange| range.holds(address) || range.contains(address);
+        if self.denied.iter().any(holds) {
+            return Decision::Deny(DenyReason::AddressDenied);
+        }
+        let allowed = || self.allowed.iter().any(|range| range.contains(address));
+        if class == AddressClass::Public || stated || allowed() {
+            Decision::Allow
+        } else {
+            Decision::Deny(DenyReason::AddressNotAllowed)
         }
     }
 }
@@ -143,7 +195,7 @@ impl FromStr for AddressRange {
         let bits = match bits {
             None => most,
             Some(bits) => match bits.parse::<u8>() {
-                Ok(bits) if bits <= most => bits,
+                Ok(value) if value <= most && !bits.starts_with('+') => value,
                 _ => {
                     return Err(format!(
                         "`{text}`: the prefix length is a number from 0 to {most}"
@@ -240,6 +292,59 @@ mod tests {
                 AddressClass::Public,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn eg21_denied_ranges_come_before_every_permission() {
+        let ranges = |texts: &[&str]| -> Vec<AddressRange> {
+            texts.iter().map(|text| text.parse().expect(text)).collect()
+        };
+        let denied = ranges(&["203.1.0.0/16", "10.9.0.0/16", "64:ff9b::/96"]);
+        let allowed = ranges(&["10.0.0.0/8", "169.254.0.0/16"]);
+        let rules = AddressRules {
+            denied: &denied,
+            allowed: &allowed,
+        };
+        for (address, stated, wanted) in [
+            ("1.1.1.1", false, Decision::Allow),
+            (
+                "203.1.2.3",
+                false,
+                Decision::Deny(DenyReason::AddressDenied),
+            ),
+            ("203.1.2.3", true, Decision::Deny(DenyReason::AddressDenied)),
+            (
+                "::ffff:203.1.2.3",
+                false,
+                Decision::Deny(DenyReason::AddressDenied),
+            ),
+            (
+                "2002:cb01:203::",
+                false,
+                Decision::Deny(DenyReason::AddressDenied),
+            ),
+            (
+                "64:ff9b::101:101",
+                false,
+                Decision::Deny(DenyReason::AddressDenied),
+            ),
+            ("10.8.0.1", false, Decision::Allow),
+            ("10.9.0.1", false, Decision::Deny(DenyReason::AddressDenied)),
+            (
+                "192.168.0.1",
+                false,
+                Decision::Deny(DenyReason::AddressNotAllowed),
+            ),
+            ("192.168.0.1", true, Decision::Allow),
+            (
+                "169.254.169.254",
+                true,
+                Decision::Deny(DenyReason::Metadata),
+            ),
+        ] {
+            let verdict = rules.judge(address.parse().expect(address), stated);
+            assert_eq!(verdict, wanted, "{address} {stated}");
         }
     }
 

@@ -128,6 +128,15 @@ pub struct InvalidPattern {
     why: String,
 }
 
+impl InvalidPattern {
+    pub(crate) fn new(pattern: &str, why: &str) -> Self {
+        Self {
+            pattern: pattern.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}
+
 impl HostPattern {
     /// A pattern for exactly one host and port.
     #[must_use]
@@ -164,10 +173,7 @@ impl FromStr for HostPattern {
     type Err = InvalidPattern;
 
     fn from_str(text: &str) -> Result<Self, InvalidPattern> {
-        let invalid = |why: &str| InvalidPattern {
-            pattern: text.to_owned(),
-            why: why.to_owned(),
-        };
+        let invalid = |why: &str| InvalidPattern::new(text, why);
         let (host, port) = split_port(text).map_err(invalid)?;
         let (host, subdomains) = match host.strip_prefix("*.") {
             Some(rest) => (rest, true),
@@ -247,49 +253,100 @@ mod tests {
     #[test]
     fn eg3_a_host_has_one_form() {
         for (text, form) in [
+            // B1
             ("API.Good.com", "api.good.com"),
             ("api.good.com.", "api.good.com"),
             ("a_b.good.com", "a_b.good.com"),
+            ("_acme.good.com", "_acme.good.com"),
+            // B3: a name of another script is what it is in ASCII, whether or not it decodes.
             ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+            ("XN--80AK6AA92E.com", "xn--80ak6aa92e.com"),
+            ("xn--a.example", "xn--a.example"),
+            ("r3---sn-x.example", "r3---sn-x.example"),
+            // B5
             ("127.0.0.1", "127.0.0.1"),
             ("[::1]", "[::1]"),
+            ("[0:0::0001]", "[::1]"),
             ("::ffff:10.0.0.1", "[::ffff:10.0.0.1]"),
+            ("[::FFFF:a9fe:A9FE]", "[::ffff:169.254.169.254]"),
+            // B6: judged by what it resolves to.
+            ("7f000001.nip.io", "7f000001.nip.io"),
+            ("127.0.0.1.nip.io", "127.0.0.1.nip.io"),
+            // A last label that is more than a number is a name's.
+            ("1.2.3.4a", "1.2.3.4a"),
+            ("a.0b1", "a.0b1"),
         ] {
             assert_eq!(text.parse::<Host>().expect(text).to_string(), form);
         }
     }
 
     #[test]
-    fn b_ambiguous_hosts_are_refused() {
+    fn b1_to_b5_ambiguous_hosts_are_refused() {
         for text in [
+            // B1
             "",
             ".",
+            "..",
             "a..b",
             ".a",
             "a.b..",
+            "-a.com",
+            "a-.com",
+            // B2
+            "good.com\\@evil",
+            "api.good.com@evil.com",
+            "evil.com#@good.com",
+            "good.com/x",
+            "good.com#x",
+            "good.com?x",
+            "https://good.com",
+            "good.com:443",
+            // B3
+            "b\u{fc}cher.example",
+            "\u{430}pple.com",
+            "fa\u{df}.de",
+            "a\u{200d}b.com",
+            "a\u{3002}b",
+            "a\u{ff0e}b",
+            "a\u{ff61}b",
+            "\u{ff41}.com",
+            "xn--.com",
+            // B4
             "a b",
+            " a",
+            "a ",
             "a\tb",
             "a\0b",
+            "a\rb",
+            "a\nb",
             "a\r\nb",
             "a%2eb",
             "a%00",
-            "good.com\\@evil",
-            "api.good.com@evil.com",
-            "good.com/x",
-            "good.com#x",
-            "bücher.example",
-            "a\u{3002}b",
+            "a%0a",
+            // B5
             "2130706433",
             "0177.0.0.1",
             "0x7f.1",
+            "0x7F.0.0.0x1",
             "0x7f000001",
+            "0x",
             "127.1",
+            "127.0.1",
+            "127.0.0.01",
+            "127.0.0.256",
+            "1.2.3.4.5",
+            "a.1",
+            "127.0.0.1..",
             "fe80::1%eth0",
             "[fe80::1%eth0]",
+            "[fe80::1%25eth0]",
+            "[127.0.0.1]",
             "[::1",
             "::1]",
-            "-a.com",
-            "a-.com",
+            "[::1]x",
+            "[]",
+            "::1.",
+            // B7: no host is a pattern.
             "*.a.com",
             "*",
         ] {
@@ -298,6 +355,14 @@ mod tests {
         assert!("a".repeat(64).parse::<Host>().is_err());
         assert!(["a."; 127].concat().parse::<Host>().is_ok());
         assert!(["a."; 128].concat().parse::<Host>().is_err());
+    }
+
+    #[test]
+    fn b3_a_name_of_another_script_is_refused_with_a_remedy() {
+        for text in ["b\u{fc}cher.example", "*.b\u{fc}cher.example"] {
+            let error = text.parse::<HostPattern>().expect_err(text);
+            assert!(error.to_string().contains("xn--"), "{error}");
+        }
     }
 
     #[test]
@@ -314,6 +379,10 @@ mod tests {
             ("*.a.com", "x.y.a.com", 443, true),
             ("*.a.com", "bada.com", 443, false),
             ("*.a.com", "a.com.evil.com", 443, false),
+            ("*.a.com", "x.a.com", 8443, false),
+            ("*.a.com:8443", "x.a.com", 8443, true),
+            ("A.com.", "a.com", 443, true),
+            ("10.0.0.1", "[::ffff:10.0.0.1]", 443, false),
             ("127.0.0.1:9", "127.0.0.1", 9, true),
             ("[::1]:9", "[::1]", 9, true),
         ];
@@ -338,7 +407,14 @@ mod tests {
             "*a.com",
             "*.*.com",
             "*.127.0.0.1",
+            "*.",
+            "*.a.com.*",
+            "**.a.com",
+            "a.*",
             "a.com:",
+            ":443",
+            "a.com:-1",
+            "a.com:443:443",
             "a.com:0",
             "a.com:65536",
             "a.com:+443",

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::host::split_port;
-use crate::{Host, HostPattern, InvalidHost};
+use crate::{DestinationPattern, Host, InvalidHost};
 
 /// What one workload may reach. Everything else is denied (EG1).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ use crate::{Host, HostPattern, InvalidHost};
 pub struct EgressPolicy {
     /// Whether every public host on the ports 80 and 443 is allowed besides `allowed`.
     pub unrestricted: bool,
-    /// What is allowed.
-    pub allowed: Vec<HostPattern>,
+    /// What is allowed: hosts, and ranges of addresses for destinations that are written as an address.
+    pub allowed: Vec<DestinationPattern>,
 }
 
 impl EgressPolicy {
@@ -70,6 +70,8 @@ pub enum DenyReason {
     Metadata,
     /// It resolves to a special address that the operator does not allow.
     AddressNotAllowed,
+    /// It resolves to an address that the operator denies.
+    AddressDenied,
     /// Its name does not resolve.
     Unresolved,
     /// It is not a well-formed destination.
@@ -86,6 +88,7 @@ impl DenyReason {
             Self::HostNotAllowed => "host_not_allowed",
             Self::Metadata => "metadata",
             Self::AddressNotAllowed => "address_not_allowed",
+            Self::AddressDenied => "address_denied",
             Self::Unresolved => "unresolved",
             Self::Malformed => "malformed",
             Self::NoPlan => "no_plan",
@@ -107,6 +110,8 @@ pub enum Scheme {
     Http,
     /// A CONNECT tunnel.
     Tunnel,
+    /// A request inside of a tunnel, where the proxy ends TLS.
+    Https,
 }
 
 /// Where a workload wants to go.
@@ -135,6 +140,14 @@ impl Destination {
     /// When it is not `host` or `host:port`.
     pub fn http(authority: &str) -> Result<Self, InvalidHost> {
         Self::parse(Scheme::Http, authority, Some(80))
+    }
+
+    /// Reads the authority of a request inside of a tunnel; the port is 443 where none is given.
+    ///
+    /// # Errors
+    /// When it is not `host` or `host:port`.
+    pub fn https(authority: &str) -> Result<Self, InvalidHost> {
+        Self::parse(Scheme::Https, authority, Some(443))
     }
 
     fn parse(scheme: Scheme, authority: &str, default: Option<u16>) -> Result<Self, InvalidHost> {
@@ -169,16 +182,29 @@ mod tests {
 
     #[test]
     fn eg1_what_is_not_allowed_is_denied() {
-        let limited = policy(false, &["api.good.com", "*.files.test", "127.0.0.1:9"]);
+        let limited = policy(
+            false,
+            &[
+                "api.good.com",
+                "*.files.test",
+                "127.0.0.1:9",
+                "203.0.0.0/16",
+            ],
+        );
         for (authority, allowed) in [
             ("api.good.com:443", true),
             ("API.good.com.:443", true),
             ("api.good.com:22", false),
+            ("api.good.com:25", false),
+            ("api.good.com:6379", false),
+            ("7f000001.nip.io:443", false),
             ("evil.com:443", false),
             ("x.files.test:443", true),
             ("files.test:443", false),
             ("127.0.0.1:9", true),
             ("127.0.0.1:80", false),
+            ("203.0.9.9:443", true),
+            ("203.1.9.9:443", false),
         ] {
             let destination = Destination::tunnel(authority).expect(authority);
             assert_eq!(
@@ -233,6 +259,12 @@ mod tests {
             "a.com:",
             "a.com:443:443",
             "u@a.com:443",
+            "api.good.com:443@evil.com",
+            "evil.com:443#@good.com:443",
+            "a.com:+443",
+            "a.com:0443",
+            "a.com:0",
+            "a.com:65536",
             "a.com:443/x",
             "[::1:443",
         ] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::substitute::{find_encoded, find_marker, placeholder_at};
+use crate::substitute::{find_marker, holds_encoded, placeholder_at};
 use crate::{
     BodyPlace, CanonicalTarget, CredentialGrant, CredentialPlan, Host, Place, Refusal,
     RefusalReason,
@@ -72,8 +72,8 @@ pub enum BodyTreatment {
 pub enum BodyLength {
     /// As the request tells it.
     Keep,
-    /// The body is collected and rewritten first, and its new length is stated. Nothing of the request has gone
-    /// upstream when it is refused.
+    /// By the length of what goes upstream: the body is collected and looked through first, so nothing of the request
+    /// has gone upstream when it is refused.
     Collect,
     /// Chunked, or by the end of the stream in HTTP/2: Content-Length is dropped.
     Stream,
@@ -81,12 +81,14 @@ pub enum BodyLength {
 
 impl BodyTreatment {
     /// How to tell the length of a body whose request stated `content_length` bytes, or none. A body of at most
-    /// `limit` bytes is worth to be collected.
+    /// `limit` bytes is worth collecting. One whose length is not stated is never collected: its sender may wait for
+    /// answers before it ends.
     #[must_use]
     pub fn length(self, content_length: Option<u64>, limit: u64) -> BodyLength {
         match (self, content_length) {
-            (Self::Unseen | Self::Scan, _) | (Self::Replace, None | Some(0)) => BodyLength::Keep,
-            (Self::Replace, Some(length)) if length <= limit => BodyLength::Collect,
+            (Self::Unseen, _) | (_, None | Some(0)) => BodyLength::Keep,
+            (_, Some(length)) if length <= limit => BodyLength::Collect,
+            (Self::Scan, Some(_)) => BodyLength::Keep,
             (Self::Replace, Some(_)) => BodyLength::Stream,
         }
     }
@@ -168,7 +170,7 @@ impl RequestRules {
         both.filter_map(|(grant, verdict)| verdict.is_ok().then_some(grant))
     }
 
-    /// What becomes of the body. `content_encoding` is the header's value, all of its lines joined by commas, empty
+    /// What becomes of the body (EG23, EG24). `content_encoding` is the header's value, all of its lines joined by commas, empty
     /// when there is none.
     ///
     /// # Errors
@@ -192,7 +194,7 @@ impl RequestRules {
         })
     }
 
-    /// What becomes of the messages of the WebSocket that the request opens. Unless it is [`BodyTreatment::Unseen`],
+    /// What becomes of the messages of the WebSocket that the request opens (EG23). Unless it is [`BodyTreatment::Unseen`],
     /// the caller must not let both ends agree on an extension that compresses.
     #[must_use]
     pub fn messages(&self) -> BodyTreatment {
@@ -205,7 +207,7 @@ impl RequestRules {
         }
     }
 
-    /// Refuses a trailer with a placeholder in it, in any form.
+    /// Refuses a trailer with a placeholder in it, in any form (EG15).
     ///
     /// # Errors
     /// When there is one.
@@ -224,14 +226,14 @@ impl RequestRules {
     }
 
     pub(crate) fn refuse_encoded(&self, text: &[u8], place: Place) -> Result<(), Refusal> {
-        match find_encoded(text) {
-            None => Ok(()),
-            Some(_) => Err(Refusal {
-                reason: RefusalReason::Encoded,
-                place,
-                credential_id: None,
-            }),
+        if !holds_encoded(text) {
+            return Ok(());
         }
+        Err(Refusal {
+            reason: RefusalReason::Encoded,
+            place,
+            credential_id: None,
+        })
     }
 
     /// The one credential that a placeholder means in this place (EG14).

@@ -9,7 +9,10 @@
 //! * **SE3** Nothing at rest can be read without the key; a changed byte is an error.
 //! * **SE4** Removing is final and may be repeated.
 //! * **SE5** No error names a value.
+//! * **SE6** A change of the key leaves every value readable, at every step and also when it is cut off; when it is
+//!   done, the key before opens nothing that is at rest.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use astrabox_registry as registry;
@@ -29,6 +32,8 @@ pub enum ErrorKind {
     Damaged,
     /// The configuration is wrong.
     Invalid,
+    /// The store does not have this operation.
+    Unsupported,
     /// The store does not answer now.
     Unavailable,
 }
@@ -41,6 +46,7 @@ impl SeamErrorKind for ErrorKind {
             Self::NotFound => "not found",
             Self::Damaged => "the stored secret cannot be read",
             Self::Invalid => "invalid configuration",
+            Self::Unsupported => "not supported",
             Self::Unavailable => "unavailable",
         }
     }
@@ -90,6 +96,24 @@ pub trait SecretStore: Send + Sync + 'static {
 
     /// Forgets the value (SE4).
     async fn remove(&self, name: &SecretName) -> Result<(), Error>;
+
+    /// Encrypts everything with a new key and forgets the one before (SE6). What was cut off is finished by the next
+    /// call, and by the next start where the store can.
+    ///
+    /// # Errors
+    /// `Unsupported` when the key is somebody else's affair, as that of a key management service.
+    async fn rotate_key(&self) -> Result<KeyVersion, Error>;
+}
+
+/// Counts the keys that a store had, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyVersion(pub u32);
+
+/// What a store gets besides its configuration block.
+#[derive(Debug, Clone)]
+pub struct StoreContext {
+    /// A folder of its own, which is there and private; durable.
+    pub state_dir: PathBuf,
 }
 
 /// Builds a store from its configuration block.
@@ -101,11 +125,14 @@ pub trait SecretStoreFactory {
     const SUMMARY: &'static str;
 
     /// Builds the store. `config` is its block as JSON; unknown keys are refused.
-    async fn build(config: serde_json::Value) -> Result<Arc<dyn SecretStore>, Error>;
+    async fn build(
+        config: serde_json::Value,
+        context: StoreContext,
+    ) -> Result<Arc<dyn SecretStore>, Error>;
 }
 
 astrabox_registry::provider_registration! {
     seam: "secret store",
     factory: SecretStoreFactory,
-    build: (config: serde_json::Value) -> Result<Arc<dyn SecretStore>, Error>,
+    build: (config: serde_json::Value, context: StoreContext) -> Result<Arc<dyn SecretStore>, Error>,
 }

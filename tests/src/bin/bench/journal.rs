@@ -130,6 +130,7 @@ async fn agent(store: &Store) -> Result<Agent> {
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: Default::default(),
         },
         archived: false,

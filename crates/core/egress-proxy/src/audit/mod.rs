@@ -41,6 +41,9 @@ pub struct AuditEvent {
     pub host: Option<String>,
     /// The port, where there was one.
     pub port: Option<u16>,
+    /// The credentials that the request was given, or for whose sake it was refused; ids only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<String>,
     /// `allowed`, a reason code of the answer, or how an allowed exchange ended.
     pub reason: String,
     /// The address that the destination was taken for, once it was dialled.
@@ -78,6 +81,7 @@ impl AuditEvent {
             method: None,
             host: None,
             port: None,
+            credentials: Vec::new(),
             reason: String::new(),
             address: None,
             bytes_up: 0,

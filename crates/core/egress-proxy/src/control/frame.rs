@@ -1,6 +1,6 @@
 //! Frames with descriptors on a unix stream socket.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use zeroize::Zeroizing;
 
 /// The longest frame: a policy of some ten thousand hosts.
 const MAX_FRAME: usize = 1024 * 1024;
@@ -25,8 +26,9 @@ pub(crate) async fn send<T: Serialize>(
     message: &T,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let mut frame = vec![0; 4];
+    let mut frame = Wiped(Zeroizing::new(vec![0; 4]));
     serde_json::to_writer(&mut frame, message)?;
+    let Wiped(mut frame) = frame;
     let length = frame.len() - 4;
     if length > MAX_FRAME {
         return Err(io::Error::new(
@@ -46,6 +48,26 @@ pub(crate) async fn send<T: Serialize>(
             .await?;
     }
     Ok(())
+}
+
+/// A buffer that wipes what it leaves behind when it grows, as what it is written may be secret.
+struct Wiped(Zeroizing<Vec<u8>>);
+
+impl Write for Wiped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let needed = self.0.len() + bytes.len();
+        if needed > self.0.capacity() {
+            let mut larger = Zeroizing::new(Vec::with_capacity(needed.max(2 * self.0.capacity())));
+            larger.extend_from_slice(&self.0);
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn send_part(
@@ -81,7 +103,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
     if length > MAX_FRAME {
         return Err(malformed("a frame is too long"));
     }
-    let mut body = vec![0; length];
+    let mut body = Zeroizing::new(vec![0; length]);
     if length > 0 && !fill(stream, &mut body, &mut descriptors).await? {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -145,7 +167,7 @@ fn malformed(why: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Read;
 
     use super::*;
 

@@ -5,6 +5,7 @@
 //! The first request is `hello`; `hello` and `shutdown` keep their form in every version, so that a server can
 //! always end a role that is too old for it.
 
+mod credentials;
 pub(crate) mod frame;
 pub(crate) mod server;
 
@@ -14,14 +15,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::EgressConfig;
 pub use crate::meter::Counts;
+pub(crate) use credentials::WireCredentials;
 
 /// The oldest version that is spoken.
-pub(crate) const MIN_VERSION: u32 = 1;
+pub(crate) const MIN_VERSION: u32 = 2;
 /// The newest version that is spoken.
-pub(crate) const MAX_VERSION: u32 = 1;
+pub(crate) const MAX_VERSION: u32 = 2;
 
-/// What a client asks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What a client asks. No Debug: it may hold secrets.
+#[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
     /// Says who speaks and which versions it knows.
@@ -33,19 +35,31 @@ pub(crate) enum Request {
         /// The same on each connection of one run of a server, and of no other.
         instance: String,
     },
-    /// Takes the operator's settings.
-    Configure { config: EgressConfig },
+    /// Takes the operator's settings, and as PEM the certificates of `extra_roots`, which only the client reads.
+    Configure {
+        config: EgressConfig,
+        extra_roots: String,
+    },
     /// Answers for a sandbox on the listener that comes with it.
     Open {
         sandbox_id: SandboxId,
         session_id: SessionId,
         policy: EgressPolicy,
+        /// Nothing leaves what the sandbox has.
+        credentials: Option<WireCredentials>,
     },
     /// Changes a policy.
     Update {
         sandbox_id: SandboxId,
         policy: EgressPolicy,
     },
+    /// Replaces what may be put into a sandbox's requests.
+    SetCredentials {
+        sandbox_id: SandboxId,
+        credentials: WireCredentials,
+    },
+    /// Says which certificate signs for the hosts at which TLS is ended.
+    Authority {},
     /// Ends a sandbox's connections and forgets it.
     Close { sandbox_id: SandboxId },
     /// Says what is open.
@@ -64,6 +78,8 @@ pub(crate) enum Reply {
     Hello { version: u32, role: RoleInfo },
     /// It is done.
     Done {},
+    /// To `authority`: its certificate as PEM.
+    Authority { certificate: String },
     /// To `list`.
     Workloads { workloads: Vec<WorkloadStatus> },
     /// It is not done.

@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::control::{MAX_VERSION, MIN_VERSION, RefusalKind, Reply, Request, RoleInfo, frame};
+use crate::control::{
+    MAX_VERSION, MIN_VERSION, RefusalKind, Reply, Request, RoleInfo, WireCredentials, frame,
+};
 use crate::workloads::{CommandError, Workloads};
 
 /// How long a peer may take to say hello.
@@ -154,7 +156,7 @@ async fn greet<'a>(stream: &UnixStream, control: &'a Control) -> io::Result<Opti
 
 async fn answer_all(stream: &UnixStream, control: &Control, instance: &str) -> io::Result<()> {
     while let Some((request, descriptor)) = frame::receive::<Request>(stream).await? {
-        let shutdown = request == Request::Shutdown {};
+        let shutdown = matches!(request, Request::Shutdown {});
         let reply = execute(control, instance, request, descriptor).await;
         timeout(ANSWER, frame::send(stream, &reply, None))
             .await
@@ -175,18 +177,24 @@ async fn execute(
 ) -> Reply {
     let workloads = &control.workloads;
     let done = match (request, descriptor) {
-        (Request::Configure { config }, None) => {
+        (
+            Request::Configure {
+                config,
+                extra_roots,
+            },
+            None,
+        ) => {
             if let Err(error) = config.check() {
                 return refused(RefusalKind::Invalid, error.to_string());
             }
-            workloads.configure(config).await;
-            Ok(())
+            workloads.configure(config, &extra_roots).await
         }
         (
             Request::Open {
                 sandbox_id,
                 session_id,
                 policy,
+                credentials,
             },
             Some(listener),
         ) => {
@@ -194,13 +202,32 @@ async fn execute(
                 sandbox_id,
                 session_id,
             };
-            workloads.open(instance, workload, policy, listener).await
+            let credentials = credentials.map(|WireCredentials(credentials)| credentials);
+            workloads
+                .open(instance, workload, policy, credentials, listener)
+                .await
         }
         (Request::Open { .. }, None) => {
             return refused(RefusalKind::Invalid, "open comes with a listener");
         }
         (Request::Update { sandbox_id, policy }, None) => {
             workloads.update(instance, sandbox_id, policy).await
+        }
+        (
+            Request::SetCredentials {
+                sandbox_id,
+                credentials: WireCredentials(credentials),
+            },
+            None,
+        ) => {
+            workloads
+                .set_credentials(instance, sandbox_id, credentials)
+                .await
+        }
+        (Request::Authority {}, None) => {
+            return Reply::Authority {
+                certificate: workloads.services().interception.authority().to_owned(),
+            };
         }
         (Request::Close { sandbox_id }, None) => {
             workloads.close(sandbox_id).await;
@@ -226,7 +253,9 @@ async fn execute(
     match done {
         Ok(()) => Reply::Done {},
         Err(error @ CommandError::NotOpen) => refused(RefusalKind::NotOpen, error.to_string()),
-        Err(error @ CommandError::Listener(_)) => refused(RefusalKind::Invalid, error.to_string()),
+        Err(error @ (CommandError::Listener(_) | CommandError::Roots(_))) => {
+            refused(RefusalKind::Invalid, error.to_string())
+        }
     }
 }
 

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::GateOptions;
 use super::launch::find_or_start;
 use super::link::{Link, LinkError};
-use crate::control::{Reply, Request, WorkloadStatus};
+use crate::control::{RefusalKind, Reply, Request, WireCredentials, WorkloadStatus};
+use crate::credentials::Credentials;
 
 /// How long to wait after a failed attempt to reach the role, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -38,6 +39,11 @@ pub(super) enum Action {
         sandbox_id: SandboxId,
         policy: EgressPolicy,
     },
+    SetCredentials {
+        sandbox_id: SandboxId,
+        credentials: Credentials,
+    },
+    Authority,
     Close {
         sandbox_id: SandboxId,
     },
@@ -51,6 +57,7 @@ pub(super) enum Action {
 pub(super) enum Done {
     Plain,
     Workloads(Vec<WorkloadStatus>),
+    Authority(String),
 }
 
 /// What to open again when the role was lost.
@@ -75,6 +82,8 @@ pub(super) struct Keeper {
     commands: mpsc::Receiver<Command>,
     link: Option<Link>,
     kept: HashMap<SandboxId, Kept>,
+    /// What was set for sandboxes, open or to be opened; in memory only, here as in the role.
+    credentials: HashMap<SandboxId, Credentials>,
     /// When the role was reached last.
     reached: Instant,
     next_attempt: Instant,
@@ -89,6 +98,7 @@ impl Keeper {
             commands,
             link: None,
             kept: HashMap::new(),
+            credentials: HashMap::new(),
             reached: Instant::now(),
             next_attempt: Instant::now(),
             pause: RETRY.0,
@@ -158,7 +168,12 @@ impl Keeper {
 
     async fn act(&mut self, action: Action) -> std::result::Result<Done, LinkError> {
         match action {
-            Action::Connect => self.ensure_link(Role::Needed).await.map(|()| Done::Plain),
+            Action::Connect => match self.ensure_link(Role::Needed).await {
+                // A role that was just ending is followed by another.
+                Err(error) if error.is_lost() => self.ensure_link(Role::Needed).await,
+                reached => reached,
+            }
+            .map(|()| Done::Plain),
             Action::Open {
                 workload,
                 policy,
@@ -170,7 +185,8 @@ impl Keeper {
                     listener,
                 };
                 let sandbox_id = workload.sandbox_id;
-                self.ask(&open(sandbox_id, &kept), Some(&kept.listener), Role::Needed)
+                let request = self.open(sandbox_id, &kept);
+                self.ask(&request, Some(&kept.listener), Role::Needed)
                     .await?;
                 self.kept.insert(sandbox_id, kept);
                 Ok(Done::Plain)
@@ -186,8 +202,14 @@ impl Keeper {
                 }
                 Ok(Done::Plain)
             }
+            Action::SetCredentials {
+                sandbox_id,
+                credentials,
+            } => self.set_credentials(sandbox_id, credentials).await,
+            Action::Authority => self.ask(&Request::Authority {}, None, Role::Needed).await,
             Action::Close { sandbox_id } => {
                 self.kept.remove(&sandbox_id);
+                self.credentials.remove(&sandbox_id);
                 let request = Request::Close { sandbox_id };
                 self.ask(&request, None, Role::IfRunning).await
             }
@@ -198,9 +220,47 @@ impl Keeper {
         }
     }
 
+    /// A sandbox that is not open gets its credentials when it is opened.
+    async fn set_credentials(
+        &mut self,
+        sandbox_id: SandboxId,
+        credentials: Credentials,
+    ) -> std::result::Result<Done, LinkError> {
+        let request = Request::SetCredentials {
+            sandbox_id,
+            credentials: WireCredentials(credentials.clone()),
+        };
+        // Where sandboxes are open the role is started again for them, with what they had.
+        let role = match self.kept.contains_key(&sandbox_id) {
+            true => Role::Needed,
+            false => Role::IfRunning,
+        };
+        match self.ask(&request, None, role).await {
+            Ok(_) => {}
+            Err(LinkError::Refused {
+                kind: RefusalKind::NotOpen,
+                ..
+            }) => {}
+            Err(error) => return Err(error),
+        }
+        self.credentials.insert(sandbox_id, credentials);
+        Ok(Done::Plain)
+    }
+
+    fn open(&self, sandbox_id: SandboxId, kept: &Kept) -> Request {
+        let credentials = self.credentials.get(&sandbox_id).cloned();
+        Request::Open {
+            sandbox_id,
+            session_id: kept.session_id,
+            policy: kept.policy.clone(),
+            credentials: credentials.map(WireCredentials),
+        }
+    }
+
     /// Ends the role; the end of the connection says that everything is closed.
     async fn shut_down(&mut self) -> std::result::Result<Done, LinkError> {
         self.kept.clear();
+        self.credentials.clear();
         self.ask(&Request::Shutdown {}, None, Role::IfRunning)
             .await?;
         if let Some(link) = self.link.take() {
@@ -224,6 +284,7 @@ impl Keeper {
         loop {
             let error = match self.ask_once(request, listener, role).await {
                 Ok(Reply::Workloads { workloads }) => return Ok(Done::Workloads(workloads)),
+                Ok(Reply::Authority { certificate }) => return Ok(Done::Authority(certificate)),
                 Ok(_) => return Ok(Done::Plain),
                 Err(LinkError::Absent) if role == Role::IfRunning => return Ok(Done::Plain),
                 Err(error) => error,
@@ -266,10 +327,13 @@ impl Keeper {
         let mut link = within(self.options.deadlines.start, find).await?;
         let configure = Request::Configure {
             config: self.options.role.egress.clone(),
+            extra_roots: super::roots::read(&self.options.role.egress.extra_roots)
+                .await
+                .map_err(LinkError::Invalid)?,
         };
         within(self.options.deadlines.call, link.call(&configure, None)).await?;
         for (sandbox_id, kept) in &self.kept {
-            let request = open(*sandbox_id, kept);
+            let request = self.open(*sandbox_id, kept);
             let call = link.call(&request, Some(kept.listener.as_fd()));
             match within(self.options.deadlines.call, call).await {
                 Ok(_) => {}
@@ -282,14 +346,6 @@ impl Keeper {
         self.link = Some(link);
         self.reached = Instant::now();
         Ok(())
-    }
-}
-
-fn open(sandbox_id: SandboxId, kept: &Kept) -> Request {
-    Request::Open {
-        sandbox_id,
-        session_id: kept.session_id,
-        policy: kept.policy.clone(),
     }
 }
 

@@ -36,6 +36,11 @@ pub(super) async fn find_or_start(
     loop {
         match Link::connect(&socket, instance).await {
             Err(LinkError::Absent) => {}
+            Err(LinkError::Broken(_)) => {
+                // It was there and is about to go.
+                sleep(AGAIN).await;
+                continue;
+            }
             result => return result,
         }
         let Some(argv) = argv else {
@@ -68,7 +73,7 @@ async fn wait(role: &mut Child, socket: &Path, instance: &str) -> Result<Waited,
         let ended = role.try_wait().map_err(start_error)?;
         match Link::connect(socket, instance).await {
             Ok(link) => return Ok(Waited::Ready(link)),
-            Err(LinkError::Absent) => {}
+            Err(LinkError::Absent | LinkError::Broken(_)) => {}
             Err(error) => return Err(error),
         }
         if let Some(status) = ended {
@@ -119,6 +124,7 @@ fn prepare(config: &RoleConfig) -> io::Result<(PathBuf, File)> {
     let config = RoleConfig {
         run_dir: std::path::absolute(&config.run_dir)?,
         audit_dir: std::path::absolute(&config.audit_dir)?,
+        authority_dir: std::path::absolute(&config.authority_dir)?,
         egress: config.egress.clone(),
     };
     DirBuilder::new()

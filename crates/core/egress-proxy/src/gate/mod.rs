@@ -3,18 +3,23 @@
 mod keeper;
 mod launch;
 mod link;
+mod roots;
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use astrabox_egress::EgressPolicy;
-use astrabox_sandbox::{EgressGate, EgressListener, EgressWorkload, Error, ErrorKind, Result};
+use astrabox_egress::{CredentialPlan, EgressPolicy};
+use astrabox_sandbox::{
+    CredentialValues, EgressCredentials, EgressGate, EgressListener, EgressWorkload, Error,
+    ErrorKind, Result,
+};
 use astrabox_types::SandboxId;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::control::{Reply, Request, RoleInfo, WorkloadStatus};
+use crate::credentials::Credentials;
 use crate::role::RoleConfig;
 use keeper::{Action, Command, Done, Keeper};
 use link::{Link, LinkError};
@@ -146,7 +151,7 @@ impl EgressGateClient {
     pub async fn list(&self) -> Result<Vec<WorkloadStatus>> {
         match self.ask("list", Action::List).await? {
             Done::Workloads(workloads) => Ok(workloads),
-            Done::Plain => Ok(Vec::new()),
+            Done::Plain | Done::Authority(_) => Ok(Vec::new()),
         }
     }
 
@@ -218,5 +223,33 @@ impl EgressGate for EgressGateClient {
     async fn close(&self, sandbox_id: SandboxId) -> Result<()> {
         let action = Action::Close { sandbox_id };
         self.ask("egress_close", action).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl EgressCredentials for EgressGateClient {
+    async fn set_credentials(
+        &self,
+        sandbox_id: SandboxId,
+        plan: CredentialPlan,
+        values: CredentialValues,
+    ) -> Result<()> {
+        let action = Action::SetCredentials {
+            sandbox_id,
+            credentials: Credentials::new(plan, values),
+        };
+        self.ask("set_credentials", action).await.map(drop)
+    }
+
+    async fn authority(&self) -> Result<String> {
+        const OPERATION: &str = "egress_authority";
+        match self.ask(OPERATION, Action::Authority).await? {
+            Done::Authority(certificate) => Ok(certificate),
+            Done::Plain | Done::Workloads(_) => Err(Error::new(
+                ErrorKind::Internal,
+                OPERATION,
+                "the egress role did not name its authority",
+            )),
+        }
     }
 }

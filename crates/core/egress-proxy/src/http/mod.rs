@@ -6,3 +6,4 @@ pub(crate) mod head;
 pub(crate) mod read;
 pub(crate) mod request;
 pub(crate) mod response;
+pub(crate) mod upstream;

@@ -1,26 +1,11 @@
 //! What a request to the proxy asks for, and how it goes on to the upstream.
 
-use astrabox_egress::{DenyReason, Destination, Scheme};
+use astrabox_egress::{DenyReason, Destination, Scheme, holds_placeholder};
 
 use crate::answer::{Bad, Reason};
 use crate::http::framing::{self, BodyLength};
 use crate::http::head::{Field, Fields, RequestHead, Version};
-
-/// Fields that concern this connection only, or that the proxy writes itself.
-const NOT_PASSED_ON: &[&str] = &[
-    "connection",
-    "content-length",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+use crate::websocket::Key;
 
 /// A request whose target could be read. Not `Debug`: it may hold secrets.
 pub(crate) enum Request {
@@ -30,7 +15,7 @@ pub(crate) enum Request {
     Forward(Forward),
 }
 
-/// A request in absolute form.
+/// A request that goes on: in absolute form in the clear, or inside of a tunnel.
 pub(crate) struct Forward {
     pub(crate) destination: Destination,
     pub(crate) method: String,
@@ -38,8 +23,10 @@ pub(crate) struct Forward {
     pub(crate) body: BodyLength,
     /// Whether the client may send another request on its connection.
     pub(crate) keep_alive: bool,
-    path: String,
-    fields: Fields,
+    /// The WebSocket that it asks for.
+    pub(crate) upgrade: Option<Key>,
+    pub(crate) path: String,
+    pub(crate) fields: Fields,
 }
 
 /// A request that goes nowhere.
@@ -101,11 +88,8 @@ impl Request {
                 destination,
                 body,
                 path,
-                keep_alive: head.version == Version::Http11
-                    && !head
-                        .fields
-                        .elements("connection")
-                        .contains(&"close".to_owned()),
+                keep_alive: keeps_alive(&head),
+                upgrade: None,
                 version: head.version,
                 method: head.method,
                 fields: head.fields,
@@ -113,6 +97,62 @@ impl Request {
             Err(reason) => Err(refused(reason, Some(destination))),
         }
     }
+}
+
+/// Reads a request inside of a tunnel to `destination`: it must name that and nothing else.
+pub(crate) fn inside(head: RequestHead, destination: &Destination) -> Result<Forward, Reason> {
+    if head.method == "CONNECT" {
+        return Err(Bad::NestedConnect.into());
+    }
+    let path = inner_path(&head.target, destination)?;
+    check_host(&head, destination)?;
+    let body = framing::of_request(&head)?;
+    let mut upgrade = None;
+    if asks_for_upgrade(&head) {
+        let plain = head.method == "GET" && head.version == Version::Http11;
+        let key = Key::read(&head.fields).filter(|_| plain && body == BodyLength::None);
+        upgrade = Some(key.ok_or(Bad::Upgrade)?);
+    }
+    Ok(Forward {
+        destination: destination.clone(),
+        body,
+        path,
+        keep_alive: keeps_alive(&head),
+        upgrade,
+        version: head.version,
+        method: head.method,
+        fields: head.fields,
+    })
+}
+
+/// The path of a target in origin form, or in absolute form for the tunnel's own destination.
+fn inner_path(target: &str, destination: &Destination) -> Result<String, Reason> {
+    if target.contains('#') {
+        return Err(Bad::RequestLine.into());
+    }
+    if target.starts_with('/') {
+        // Also when a URL stands in the path: the Host is what counts.
+        return Ok(target.to_owned());
+    }
+    let Some((scheme, rest)) = target.split_once("://") else {
+        return Err(Bad::RequestLine.into());
+    };
+    if !scheme.eq_ignore_ascii_case("https") {
+        return Err(Bad::Scheme.into());
+    }
+    let (authority, path) = split_authority(rest);
+    match Destination::https(authority) {
+        Ok(named) if named == *destination => Ok(path),
+        _ => Err(Reason::HostMismatch),
+    }
+}
+
+fn keeps_alive(head: &RequestHead) -> bool {
+    let close = head
+        .fields
+        .elements("connection")
+        .contains(&"close".to_owned());
+    head.version == Version::Http11 && !close
 }
 
 /// Splits `http://authority/path`, giving the path as it goes upstream.
@@ -130,6 +170,11 @@ fn split_target(target: &str) -> Result<(&str, String), Bad> {
     if rest.contains('#') {
         return Err(Bad::RequestLine);
     }
+    Ok(split_authority(rest))
+}
+
+/// Splits what follows `://`.
+fn split_authority(rest: &str) -> (&str, String) {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let path = if path.starts_with('/') {
@@ -137,7 +182,7 @@ fn split_target(target: &str) -> Result<(&str, String), Bad> {
     } else {
         format!("/{path}")
     };
-    Ok((authority, path))
+    (authority, path)
 }
 
 fn check_tunnel(head: &RequestHead, destination: &Destination) -> Result<(), Reason> {
@@ -157,6 +202,10 @@ fn check_tunnel(head: &RequestHead, destination: &Destination) -> Result<(), Rea
         }
         _ => return Err(Bad::Host.into()),
     }
+    let holds = |field: &Field| holds_placeholder(&field.name) || holds_placeholder(&field.value);
+    if head.fields.iter().any(holds) || holds_placeholder(head.target.as_bytes()) {
+        return Err(Reason::PlaceholderInConnect);
+    }
     match framing::of_request(head)? {
         BodyLength::None | BodyLength::Length(0) => Ok(()),
         _ => Err(Bad::BodyLength.into()),
@@ -164,50 +213,42 @@ fn check_tunnel(head: &RequestHead, destination: &Destination) -> Result<(), Rea
 }
 
 fn check_forward(head: &RequestHead, destination: &Destination) -> Result<BodyLength, Reason> {
+    check_host(head, destination)?;
+    if asks_for_upgrade(head) {
+        return Err(Bad::Upgrade.into());
+    }
+    Ok(framing::of_request(head)?)
+}
+
+fn asks_for_upgrade(head: &RequestHead) -> bool {
+    let upgrade = head
+        .fields
+        .elements("connection")
+        .contains(&"upgrade".to_owned());
+    upgrade || head.fields.has("upgrade")
+}
+
+/// Exactly one Host, which names the destination, and nothing that names another.
+fn check_host(head: &RequestHead, destination: &Destination) -> Result<(), Reason> {
     let mut hosts = head.fields.all("host");
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(Bad::Host.into());
     };
-    let named = std::str::from_utf8(host).map_or(None, |host| Destination::http(host).ok());
+    let read = match destination.scheme {
+        Scheme::Https => Destination::https,
+        Scheme::Http | Scheme::Tunnel => Destination::http,
+    };
+    let named = std::str::from_utf8(host).map_or(None, |host| read(host).ok());
     if named.as_ref() != Some(destination) {
         return Err(Reason::HostMismatch);
     }
     if head.fields.has("forwarded") || head.fields.has("x-forwarded-host") {
         return Err(Bad::ForwardedHost.into());
     }
-    let upgrade = head
-        .fields
-        .elements("connection")
-        .contains(&"upgrade".to_owned());
-    if upgrade || head.fields.has("upgrade") {
-        return Err(Bad::Upgrade.into());
-    }
-    Ok(framing::of_request(head)?)
+    Ok(())
 }
 
 impl Forward {
-    /// The head that goes upstream: origin form, a Host that the target gave, one request per connection.
-    pub(crate) fn upstream_head(&self) -> Vec<u8> {
-        let mut head = Vec::with_capacity(1024);
-        let host = match self.destination.port {
-            80 => self.destination.host.to_string(),
-            _ => self.destination.to_string(),
-        };
-        head.extend_from_slice(
-            format!("{} {} HTTP/1.1\r\nhost: {host}\r\n", self.method, self.path).as_bytes(),
-        );
-        for field in passed_on(&self.fields, NOT_PASSED_ON) {
-            // Without a body there is nothing to be told to go on with.
-            if field.name.eq_ignore_ascii_case(b"expect") && !self.expects_continue() {
-                continue;
-            }
-            write_field(&mut head, field);
-        }
-        write_framing(&mut head, self.body);
-        head.extend_from_slice(b"connection: close\r\n\r\n");
-        head
-    }
-
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) fn expects_continue(&self) -> bool {
         let body = !matches!(self.body, BodyLength::None | BodyLength::Length(0));
@@ -219,16 +260,13 @@ impl Forward {
     }
 }
 
-/// The fields but for those named, and but for those that a Connection field makes hop-by-hop.
-pub(crate) fn passed_on<'a>(
-    fields: &'a Fields,
-    but: &'static [&'static str],
-) -> impl Iterator<Item = &'a Field> {
+/// Whether a field goes on: it is none of those named, and no Connection field makes it hop-by-hop.
+pub(crate) fn goes_on(fields: &Fields, but: &'static [&'static str]) -> impl Fn(&Field) -> bool {
     let nominated = fields.elements("connection");
-    fields.iter().filter(move |field| {
+    move |field| {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name.as_bytes());
         !but.iter().any(|name| is(name)) && !nominated.iter().any(|name| is(name))
-    })
+    }
 }
 
 pub(crate) fn write_field(head: &mut Vec<u8>, field: &Field) {

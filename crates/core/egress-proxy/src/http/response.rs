@@ -3,7 +3,7 @@
 use crate::answer::{Bad, REASON_HEADER};
 use crate::http::framing::{self, BodyLength};
 use crate::http::head::{ResponseHead, Version};
-use crate::http::request::{Forward, passed_on, write_field, write_framing};
+use crate::http::request::{Forward, goes_on, write_field, write_framing};
 
 /// Fields that concern the upstream connection only, that lead a client away from the proxy, or that only the
 /// proxy itself may say.
@@ -31,6 +31,19 @@ pub(crate) struct Passage {
     pub(crate) to: BodyLength,
     /// Whether the client's connection can be used again.
     pub(crate) keep_alive: bool,
+    /// Whether the upstream's connection can be used again.
+    pub(crate) persistent: bool,
+}
+
+/// The head of an answer that grants a WebSocket, for the client.
+pub(crate) fn switching(response: &ResponseHead) -> Vec<u8> {
+    let mut head = b"HTTP/1.1 101 Switching Protocols\r\n".to_vec();
+    let passed = goes_on(&response.fields, NOT_PASSED_ON);
+    for field in response.fields.iter().filter(|field| passed(field)) {
+        write_field(&mut head, field);
+    }
+    head.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n");
+    head
 }
 
 impl Passage {
@@ -46,7 +59,8 @@ impl Passage {
         let mut head = format!("HTTP/1.1 {:03} ", response.status).into_bytes();
         head.extend_from_slice(&response.phrase);
         head.extend_from_slice(b"\r\n");
-        for field in passed_on(&response.fields, NOT_PASSED_ON) {
+        let passed = goes_on(&response.fields, NOT_PASSED_ON);
+        for field in response.fields.iter().filter(|field| passed(field)) {
             write_field(&mut head, field);
         }
         if from == BodyLength::None && response.status != 204 {
@@ -62,11 +76,18 @@ impl Passage {
             head.extend_from_slice(b"connection: close\r\n");
         }
         head.extend_from_slice(b"\r\n");
+        let close = response
+            .fields
+            .elements("connection")
+            .contains(&"close".to_owned());
         Ok(Self {
             head,
             from,
             to,
             keep_alive,
+            persistent: response.version == Version::Http11
+                && !close
+                && from != BodyLength::UntilClose,
         })
     }
 }

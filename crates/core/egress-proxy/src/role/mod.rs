@@ -4,6 +4,7 @@ mod confine;
 mod place;
 mod user;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::control::RoleInfo;
 use crate::control::server::{self, Control};
 use crate::resolve::{Resolver, SystemResolver};
 use crate::services::Services;
+use crate::tls::Interception;
 use crate::workloads::Workloads;
 use place::Place;
 
@@ -38,6 +40,10 @@ pub struct RoleConfig {
     pub run_dir: PathBuf,
     /// Where the audit log is. It is made with mode 0700 when it is missing, and given to the role's user.
     pub audit_dir: PathBuf,
+    /// Where the key and the certificate are that sign for the hosts at which TLS is ended. It is made with mode
+    /// 0700 when it is missing, stays with the user that starts the role, and is read before the role gives up its
+    /// rights: neither a sandbox nor the role's own user can read it.
+    pub authority_dir: PathBuf,
     /// The operator's settings.
     #[serde(default)]
     pub egress: EgressConfig,
@@ -140,6 +146,31 @@ pub struct EgressRole {
     audit: AuditWriter,
 }
 
+/// What was opened with the rights that the role gives up.
+struct Opened {
+    listener: UnixListener,
+    audit: OwnedFd,
+    interception: Interception,
+    owner: u32,
+}
+
+impl Opened {
+    fn open(
+        config: &RoleConfig,
+        place: &Place,
+        identity: Option<user::Identity>,
+    ) -> Result<Self, RoleError> {
+        let authority = place::authority_dir(&config.authority_dir)?;
+        Ok(Self {
+            listener: place.listen()?,
+            audit: place::audit_dir(&config.audit_dir, identity)?,
+            interception: Interception::load(&authority)
+                .map_err(RoleError::io("read or make the authority's key"))?,
+            owner: rustix::process::geteuid().as_raw(),
+        })
+    }
+}
+
 impl EgressRole {
     /// Takes the role's place and gives up every right that the role does not need: its own session, no new
     /// privileges, no core dumps, not traceable, and when started by root the user of `egress.user`.
@@ -153,12 +184,10 @@ impl EgressRole {
         let identity = user::choose(config.egress.user.as_deref())?;
         confine::own_session();
         let place = Place::take(&config.run_dir)?;
-        let listener = place.listen()?;
-        let audit = place::audit_dir(&config.audit_dir, identity)?;
-        let owner = rustix::process::geteuid().as_raw();
+        let opened = Opened::open(&config, &place, identity)?;
         confine::confine(identity)?;
         let resolver = Arc::new(SystemResolver::default());
-        Self::assemble(config, place, listener, audit, owner, resolver)
+        Self::assemble(config, place, opened, resolver)
     }
 
     /// A role inside a process that does other things as well, with all the rights of that process. For embedders
@@ -172,27 +201,23 @@ impl EgressRole {
     ) -> Result<Self, RoleError> {
         config.egress.check()?;
         let place = Place::take(&config.run_dir)?;
-        let listener = place.listen()?;
-        let audit = place::audit_dir(&config.audit_dir, None)?;
-        let owner = rustix::process::geteuid().as_raw();
-        Self::assemble(config, place, listener, audit, owner, resolver)
+        let opened = Opened::open(&config, &place, None)?;
+        Self::assemble(config, place, opened, resolver)
     }
 
     fn assemble(
         config: RoleConfig,
         place: Place,
-        listener: UnixListener,
-        audit_dir: std::os::fd::OwnedFd,
-        owner: u32,
+        opened: Opened,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Self, RoleError> {
         let (sender, audit): (AuditSender, _) =
-            AuditWriter::start(audit_dir).map_err(RoleError::io("open the audit log"))?;
+            AuditWriter::start(opened.audit).map_err(RoleError::io("open the audit log"))?;
         Ok(Self {
             place,
-            listener,
-            owner,
-            services: Services::new(config.egress, resolver, sender),
+            listener: opened.listener,
+            owner: opened.owner,
+            services: Services::new(config.egress, resolver, sender, opened.interception),
             audit,
         })
     }

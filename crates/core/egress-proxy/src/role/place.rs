@@ -95,6 +95,11 @@ pub(super) fn audit_dir(path: &Path, identity: Option<Identity>) -> Result<Owned
     Ok(directory)
 }
 
+/// The directory of the authority's key, which stays with the user that starts the role.
+pub(super) fn authority_dir(path: &Path) -> Result<OwnedFd, RoleError> {
+    open_private(path, "authority")
+}
+
 fn open_private(path: &Path, what: &'static str) -> Result<OwnedFd, RoleError> {
     let directory = open_directory(path, what)?;
     check_private(&directory, geteuid().as_raw(), what)?;
@@ -110,6 +115,7 @@ fn open_directory(path: &Path, what: &'static str) -> Result<OwnedFd, RoleError>
     open().map_err(|source| RoleError::Io {
         what: match what {
             "run" => "open the run directory",
+            "authority" => "open the authority's directory",
             _ => "open the audit directory",
         },
         source,

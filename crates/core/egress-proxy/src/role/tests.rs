@@ -4,6 +4,7 @@ fn config(folder: &tempfile::TempDir) -> RoleConfig {
     RoleConfig {
         run_dir: folder.path().join("run"),
         audit_dir: folder.path().join("audit"),
+        authority_dir: folder.path().join("authority"),
         egress: EgressConfig::default(),
     }
 }
@@ -42,7 +43,11 @@ fn a_configuration_is_read_whole_or_not_at_all() {
     let path = folder.path().join("role.json");
     std::fs::write(&path, serde_json::to_vec(&config).unwrap()).unwrap();
     assert_eq!(RoleConfig::read(&path).unwrap(), config);
-    std::fs::write(&path, r#"{"run_dir": "/a", "audit_dir": "/b", "more": 1}"#).unwrap();
+    std::fs::write(
+        &path,
+        r#"{"run_dir": "/a", "audit_dir": "/b", "authority_dir": "/c", "more": 1}"#,
+    )
+    .unwrap();
     let error = RoleConfig::read(&path).unwrap_err();
     assert!(matches!(error, RoleError::Unreadable(_)));
     assert_eq!(error.exit_code(), 1);

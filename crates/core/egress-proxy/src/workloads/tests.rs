@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::audit::AuditWriter;
 use crate::resolve::{Candidates, Resolver};
+use crate::tls::Interception;
 
 struct Nobody;
 
@@ -31,7 +32,14 @@ fn stand() -> Stand {
     let folder = tempfile::tempdir().unwrap();
     let directory = std::fs::File::open(folder.path()).unwrap();
     let (audit, _) = AuditWriter::start(directory.into()).unwrap();
-    let services = Services::new(EgressConfig::default(), Arc::new(Nobody), audit);
+    let authority = std::fs::File::open(folder.path()).unwrap().into();
+    let interception = Interception::load(&authority).unwrap();
+    let services = Services::new(
+        EgressConfig::default(),
+        Arc::new(Nobody),
+        audit,
+        interception,
+    );
     Stand {
         workloads: Workloads::new(services),
         _folder: folder,
@@ -53,7 +61,13 @@ impl Stand {
             session_id: SessionId::new(),
         };
         self.workloads
-            .open(instance, workload, policy(&["a.test"]), listener.into())
+            .open(
+                instance,
+                workload,
+                policy(&["a.test"]),
+                None,
+                listener.into(),
+            )
             .await
             .unwrap();
     }
@@ -227,7 +241,8 @@ async fn other_settings_revoke_the_addresses_that_they_do_not_allow() {
         moved.revoked().await;
         drop(moved);
     };
-    tokio::join!(stand.workloads.configure(settings), holder);
+    let (configured, ()) = tokio::join!(stand.workloads.configure(settings, ""), holder);
+    configured.unwrap();
     for kept in [public, stated] {
         let revoked = tokio::time::timeout(Duration::ZERO, kept.revoked()).await;
         assert!(revoked.is_err());

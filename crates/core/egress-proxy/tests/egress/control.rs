@@ -28,7 +28,7 @@ fn converse(stream: &mut UnixStream, frames: &[&str]) -> String {
 }
 
 const HELLO: &str =
-    r#"{"type":"hello","min_version":1,"max_version":1,"client":"test","instance":"test"}"#;
+    r#"{"type":"hello","min_version":2,"max_version":2,"client":"test","instance":"test"}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_understood_is_refused_and_changes_nothing() {
@@ -36,12 +36,12 @@ async fn what_is_not_understood_is_refused_and_changes_nothing() {
     let sandbox = stand.sandbox(&["a.test"]).await;
     let close = format!(r#"{{"type":"close","sandbox_id":"{}"}}"#, sandbox.id);
     let open = format!(
-        r#"{{"type":"open","sandbox_id":"{}","session_id":"{}","policy":{{"unrestricted":true,"allowed":[]}}}}"#,
+        r#"{{"type":"open","sandbox_id":"{}","session_id":"{}","policy":{{"unrestricted":true,"allowed":[]}},"credentials":null}}"#,
         sandbox.id, sandbox.session
     );
     let newer =
         r#"{"type":"hello","min_version":7,"max_version":9,"client":"test","instance":"test"}"#;
-    let configure = r#"{"type":"configure","config":{"max_connections":0}}"#;
+    let configure = r#"{"type":"configure","config":{"max_connections":0},"extra_roots":""}"#;
     let unknown = r#"{"type":"close","sandbox_id":"sbx_0","more":1}"#;
     for (frames, part) in [
         (&[&*close][..], "the first request is hello"),

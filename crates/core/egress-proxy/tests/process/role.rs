@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 
 use astrabox_egress_proxy::{EgressConfig, WorkloadState, spawn_role};
 use astrabox_sandbox::{EgressGate, ErrorKind};
@@ -32,6 +33,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_killed_role_is_started_again_with_what_was_open",
         a_killed_role_is_started_again_with_what_was_open,
+    ),
+    (
+        "a_role_that_is_just_ending_is_followed_by_another",
+        a_role_that_is_just_ending_is_followed_by_another,
     ),
     (
         "a_role_ends_when_it_is_told_to",
@@ -164,6 +169,20 @@ fn a_killed_role_is_started_again_with_what_was_open() {
     let list = stand.runtime.block_on(gate.list()).unwrap();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0].state, WorkloadState::Active);
+}
+
+fn a_role_that_is_just_ending_is_followed_by_another() {
+    let stand = Stand::new(EgressConfig::default());
+    std::fs::create_dir_all(&stand.config.run_dir).unwrap();
+    // It still listens, and breaks off what it has taken.
+    let ending = UnixListener::bind(stand.config.run_dir.join("egress.sock")).unwrap();
+    let breaking = std::thread::spawn(move || {
+        for _ in 0..2 {
+            drop(ending.accept().unwrap());
+        }
+    });
+    assert!(is_running(i32::try_from(stand.start_role().pid).unwrap()));
+    breaking.join().unwrap();
 }
 
 fn a_role_ends_when_it_is_told_to() {

@@ -57,6 +57,7 @@ pub(crate) fn role_config(folder: &Path, egress: EgressConfig) -> RoleConfig {
     RoleConfig {
         run_dir: folder.join("run"),
         audit_dir: folder.join("state/audit"),
+        authority_dir: folder.join("state/authority"),
         egress,
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::soon;
@@ -30,8 +30,8 @@ impl Answer {
     }
 }
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     buffer: Vec<u8>,
 }
 
@@ -44,10 +44,20 @@ impl Client {
             buffer: Vec::new(),
         }
     }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub(crate) fn over(stream: S) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
 
     /// Sends, to a proxy that may have hung up.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref()).await;
+        let _ = self.stream.flush().await;
     }
 
     async fn more(&mut self) -> io::Result<usize> {

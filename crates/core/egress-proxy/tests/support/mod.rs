@@ -1,6 +1,8 @@
 //! What the tests stand on: a role in this process, sandboxes, recording upstreams, a resolver with given answers.
 
 pub(crate) mod client;
+pub(crate) mod credentials;
+pub(crate) mod secure;
 pub(crate) mod upstream;
 
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A short answer that leaves the connection open.
+pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// Waits for what must come.
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -142,6 +147,7 @@ impl Stand {
         let config = RoleConfig {
             run_dir: folder.path().join("run"),
             audit_dir: folder.path().join("audit"),
+            authority_dir: folder.path().join("authority"),
             egress,
         };
         let answers = Arc::new(Answers::default());
@@ -207,8 +213,14 @@ impl Stand {
 
     /// Ends the role and gives its audit log as it is.
     pub(crate) async fn finish_raw(self) -> String {
+        self.finish_with_files().await.0
+    }
+
+    /// Ends the role and gives its audit log, and the folder with all of its files.
+    pub(crate) async fn finish_with_files(self) -> (String, TempDir) {
         self.gate.disconnect().await;
         assert_eq!(self.role.stop().await, RoleExit::Shutdown);
-        std::fs::read_to_string(self.config.audit_dir.join(AUDIT_FILE)).unwrap()
+        let log = std::fs::read_to_string(self.config.audit_dir.join(AUDIT_FILE)).unwrap();
+        (log, self.folder)
     }
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::until;
 
-type Log = Arc<Mutex<Vec<Vec<u8>>>>;
+pub(crate) type Log = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A listener on loopback; what each connection sent is kept.
 pub(crate) struct Upstream {
@@ -20,8 +20,8 @@ pub(crate) struct Upstream {
 }
 
 /// One connection to an upstream.
-pub(crate) struct Conversation {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Conversation<S = TcpStream> {
+    pub(crate) stream: S,
     log: Log,
     index: usize,
     read: Vec<u8>,
@@ -43,18 +43,7 @@ impl Upstream {
             let mut scripts = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
-                let index = {
-                    let mut log = connections.lock().unwrap();
-                    log.push(Vec::new());
-                    log.len() - 1
-                };
-                let conversation = Conversation {
-                    stream,
-                    log: Arc::clone(&connections),
-                    index,
-                    read: Vec::new(),
-                };
-                let work = script(conversation);
+                let work = script(Conversation::new(stream, &connections));
                 scripts.spawn(async move {
                     // The proxy may hang up at any time.
                     let _ = work.await;
@@ -107,7 +96,22 @@ impl Upstream {
     }
 }
 
-impl Conversation {
+impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
+    /// One connection of a log that others write to as well.
+    pub(crate) fn new(stream: S, log: &Log) -> Self {
+        let index = {
+            let mut log = log.lock().unwrap();
+            log.push(Vec::new());
+            log.len() - 1
+        };
+        Self {
+            stream,
+            log: Arc::clone(log),
+            index,
+            read: Vec::new(),
+        }
+    }
+
     pub(crate) async fn more(&mut self) -> io::Result<usize> {
         let mut piece = vec![0; 64 * 1024];
         let read = self.stream.read(&mut piece).await?;
@@ -131,8 +135,38 @@ impl Conversation {
         self.until("\r\n\r\n").await
     }
 
+    /// Whether what was read and not taken has this in it.
+    pub(crate) fn has(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.read).contains(text)
+    }
+
+    /// Takes everything that was read.
+    pub(crate) fn forget(&mut self) {
+        self.read.clear();
+    }
+
+    /// Reads one request with a body in a length, or none, and takes it; gives it as text.
+    pub(crate) async fn request(&mut self) -> io::Result<String> {
+        self.head().await?;
+        let head = self.read.windows(4).position(|part| part == b"\r\n\r\n");
+        let end = head.unwrap() + 4;
+        let text = String::from_utf8_lossy(&self.read[..end]).to_ascii_lowercase();
+        let length = text
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.parse().unwrap());
+        while self.read.len() < end + length {
+            if self.more().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let request = self.read.drain(..end + length).collect::<Vec<u8>>();
+        Ok(String::from_utf8_lossy(&request).into_owned())
+    }
+
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref()).await
+        self.stream.write_all(bytes.as_ref()).await?;
+        self.stream.flush().await
     }
 
     /// Ends the own side and reads what still comes.

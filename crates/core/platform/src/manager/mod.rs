@@ -6,6 +6,7 @@ mod repository;
 mod resources;
 mod sandboxes;
 mod sessions;
+mod vaults;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,6 +25,7 @@ pub(crate) use reconcile::{destroy_proven, timed};
 
 use crate::parts::PlatformParts;
 use crate::session::SessionHandle;
+use crate::vault::Keeper;
 use crate::{Error, IdempotencyKey, Result};
 
 /// Everything behind the platform's face.
@@ -31,6 +33,7 @@ pub(crate) struct Manager {
     pub(crate) parts: PlatformParts,
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
     tasks: TaskTracker,
+    keeper: Arc<Keeper>,
     /// Cancelled when the server drains: owners let go of their sessions and leave what runs running.
     pub(crate) draining: CancellationToken,
     this: Weak<Manager>,
@@ -38,13 +41,22 @@ pub(crate) struct Manager {
 
 impl Manager {
     pub(crate) async fn start(parts: PlatformParts) -> Result<Arc<Self>> {
+        let tasks = TaskTracker::new();
+        let keeper = Arc::new(Keeper::new(
+            parts.store.clone(),
+            parts.secrets.clone(),
+            parts.settings.token_client.clone(),
+            tasks.clone(),
+        ));
         let manager = Arc::new_cyclic(|this| Self {
             parts,
             sessions: Mutex::default(),
-            tasks: TaskTracker::new(),
+            tasks,
+            keeper,
             draining: CancellationToken::new(),
             this: this.clone(),
         });
+        manager.keeper.sweep().await?;
         manager.remove_orphans().await;
         for id in manager.store().sessions_to_tend().await? {
             manager.owner_of(id)?;

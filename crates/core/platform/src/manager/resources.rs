@@ -5,8 +5,10 @@ use astrabox_identity::OpContext;
 use astrabox_store::EnvironmentWrite;
 use astrabox_types::{
     Agent, AgentId, AgentSpec, Environment, EnvironmentId, EnvironmentSpec, ErrorReason, Timestamp,
+    VaultId,
 };
 
+use super::vaults::{vault_archived, vault_error};
 use super::{Manager, store_key};
 use crate::{
     AgentDraft, AgentUpdate, EngineView, EnvironmentUpdate, Error, IdempotencyKey, Page,
@@ -203,7 +205,7 @@ impl Manager {
         key: Option<IdempotencyKey>,
         draft: AgentDraft,
     ) -> Result<Agent> {
-        let spec = self.checked_agent(ctx, draft).await?;
+        let spec = self.checked_agent(ctx, draft, &[]).await?;
         let now = Timestamp::now();
         let agent = Agent {
             id: AgentId::new(),
@@ -213,13 +215,20 @@ impl Manager {
             created_at: now,
             updated_at: now,
         };
-        Ok(self
-            .store()
-            .insert_agent(store_key(ctx, "CreateAgent", key), agent)
-            .await?)
+        let key = store_key(ctx, "CreateAgent", key);
+        self.store()
+            .insert_agent(key, agent)
+            .await
+            .map_err(written_agent_error)
     }
 
-    async fn checked_agent(&self, ctx: &OpContext, draft: AgentDraft) -> Result<AgentSpec> {
+    /// `known` are the vaults that the agent has already: they may have been archived since.
+    async fn checked_agent(
+        &self,
+        ctx: &OpContext,
+        draft: AgentDraft,
+        known: &[VaultId],
+    ) -> Result<AgentSpec> {
         validate::agent(
             &draft.name,
             &draft.description,
@@ -239,6 +248,13 @@ impl Manager {
         validate::mcp_servers(&draft.mcp_servers)?;
         validate::skills(&draft.skills)?;
         validate::approval_rules(&draft.approval_rules)?;
+        validate::vault_ids(&draft.vault_ids)?;
+        for id in draft.vault_ids.iter().filter(|id| !known.contains(id)) {
+            let vault = self.store().vault(*id).await.map_err(vault_error)?;
+            if vault.archived_at.is_some() {
+                return Err(vault_archived().with("vault_id", id.to_string()));
+            }
+        }
         Ok(AgentSpec {
             name: draft.name,
             description: draft.description,
@@ -251,6 +267,7 @@ impl Manager {
             mcp_servers: draft.mcp_servers,
             skills: draft.skills,
             approval_rules: draft.approval_rules,
+            vault_ids: draft.vault_ids,
             metadata: draft.metadata,
         })
     }
@@ -329,16 +346,17 @@ impl Manager {
             mcp_servers: update.mcp_servers.unwrap_or(old.mcp_servers),
             skills: update.skills.unwrap_or(old.skills),
             approval_rules: update.approval_rules.unwrap_or(old.approval_rules),
+            vault_ids: update.vault_ids.unwrap_or_else(|| old.vault_ids.clone()),
             metadata: update.metadata.unwrap_or(old.metadata),
         };
-        let spec = self.checked_agent(ctx, draft).await?;
+        let spec = self.checked_agent(ctx, draft, &old.vault_ids).await?;
         match self
             .store()
             .update_agent(key, id, stored.version, spec)
             .await
         {
             Err(astrabox_store::Error::VersionConflict { stored }) => Err(version_conflict(stored)),
-            result => Ok(result?),
+            result => result.map_err(written_agent_error),
         }
     }
 
@@ -393,6 +411,14 @@ pub(crate) fn agent_error(error: astrabox_store::Error) -> Error {
             ErrorReason::AgentNotFound,
             "no agent has this id and version; list them with ListAgents",
         ),
+        error => error.into(),
+    }
+}
+
+/// A vault that was deleted in the same moment.
+fn written_agent_error(error: astrabox_store::Error) -> Error {
+    match error {
+        astrabox_store::Error::NoVault => vault_error(error),
         error => error.into(),
     }
 }

@@ -90,6 +90,8 @@ impl Manager {
             validate::permission_mode(&capabilities, environment.spec.permission_level, mode)?;
         }
         validate::mcp_hosts(&agent.spec.mcp_servers, &environment.spec.networking)?;
+        // What two vaults contradict each other about is told now, not when the sandbox starts.
+        self.credentials_of(&agent.spec.vault_ids).await?;
         if !draft.content.is_empty() {
             validate::content(&capabilities, &draft.content)?;
         }

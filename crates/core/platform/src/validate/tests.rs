@@ -138,6 +138,7 @@ fn mcp_servers_have_names_programs_and_addresses() {
 fn mcp_hosts_are_those_that_the_environment_allows() {
     let limited = |hosts: &[&str]| Networking::Limited {
         allowed_hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        allow_mcp_servers: false,
     };
     for (case, url, networking, wanted) in [
         (

@@ -10,3 +10,4 @@ mod parts;
 mod reopen;
 mod resources;
 mod support;
+mod vaults;

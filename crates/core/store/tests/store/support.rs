@@ -88,6 +88,7 @@ pub(crate) fn agent(environment_id: EnvironmentId) -> Agent {
             mcp_servers: Vec::new(),
             skills: Vec::new(),
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: Default::default(),
         },
         archived: false,

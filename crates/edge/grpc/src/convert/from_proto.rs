@@ -10,7 +10,7 @@ use astrabox_platform::{
 use astrabox_proto::v1;
 use astrabox_types::{
     ContentPart, EnvironmentSpec, ImageMediaType, Networking, ParseIdError, PermissionLevel,
-    ResourceLimits,
+    ResourceLimits, VaultId,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -127,6 +127,13 @@ pub(crate) fn session_filter(request: &v1::ListSessionsRequest) -> Result<Sessio
     })
 }
 
+fn vault_ids(texts: &[String]) -> Result<Vec<VaultId>> {
+    texts
+        .iter()
+        .map(|text| id("spec.vault_ids", text))
+        .collect()
+}
+
 pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
     let v1::AgentSpec {
         name,
@@ -140,6 +147,7 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         mcp_servers,
         skills,
         approval_rules,
+        vault_ids: vaults,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     Ok(AgentDraft {
@@ -154,6 +162,7 @@ pub(crate) fn agent_draft(spec: Option<v1::AgentSpec>) -> Result<AgentDraft> {
         mcp_servers: tooling::servers_from_proto(mcp_servers)?,
         skills: tooling::skills_from_proto(skills),
         approval_rules: tooling::rules_from_proto(approval_rules)?,
+        vault_ids: vault_ids(&vaults)?,
         metadata: metadata.into_iter().collect(),
     })
 }
@@ -171,6 +180,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         "mcp_servers",
         "skills",
         "approval_rules",
+        "vault_ids",
         "metadata",
     ];
     let v1::UpdateAgentRequest {
@@ -193,6 +203,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         mcp_servers,
         skills,
         approval_rules,
+        vault_ids: vaults,
         metadata,
     } = spec.ok_or_else(no_spec)?;
     let environment = mask
@@ -215,6 +226,7 @@ pub(crate) fn agent_update(request: v1::UpdateAgentRequest) -> Result<AgentUpdat
         mcp_servers: mask.take("mcp_servers", tooling::servers_from_proto(mcp_servers)?),
         skills: mask.take("skills", tooling::skills_from_proto(skills)),
         approval_rules: mask.take("approval_rules", tooling::rules_from_proto(approval_rules)?),
+        vault_ids: mask.take("vault_ids", vault_ids(&vaults)?),
         metadata: mask.take("metadata", metadata.into_iter().collect::<BTreeMap<_, _>>()),
     })
 }
@@ -297,6 +309,7 @@ fn networking(networking: Option<v1::Networking>) -> Result<Networking> {
     let Some(networking) = networking else {
         return Ok(Networking::Limited {
             allowed_hosts: Vec::new(),
+            allow_mcp_servers: false,
         });
     };
     match networking.r#type {
@@ -304,9 +317,13 @@ fn networking(networking: Option<v1::Networking>) -> Result<Networking> {
             "spec.networking",
             "must be limited or unrestricted",
         )),
-        Some(v1::networking::Type::Limited(v1::LimitedNetworking { allowed_hosts })) => {
-            Ok(Networking::Limited { allowed_hosts })
-        }
+        Some(v1::networking::Type::Limited(v1::LimitedNetworking {
+            allowed_hosts,
+            allow_mcp_servers,
+        })) => Ok(Networking::Limited {
+            allowed_hosts,
+            allow_mcp_servers,
+        }),
         Some(v1::networking::Type::Unrestricted(v1::UnrestrictedNetworking {})) => {
             Ok(Networking::Unrestricted)
         }

@@ -5,6 +5,8 @@ pub(crate) mod from_proto;
 pub(crate) mod interaction;
 pub(crate) mod to_proto;
 pub(crate) mod tooling;
+pub(crate) mod vault;
+pub(crate) mod vault_spec;
 
 #[cfg(test)]
 mod tests;

@@ -61,6 +61,7 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
         mcp_servers,
         skills,
         approval_rules,
+        vault_ids,
         metadata,
     } = spec;
     v1::AgentSpec {
@@ -84,6 +85,7 @@ fn agent_spec(spec: AgentSpec) -> v1::AgentSpec {
             .into_iter()
             .map(tooling::rule_to_proto)
             .collect(),
+        vault_ids: vault_ids.iter().map(ToString::to_string).collect(),
         metadata: metadata.into_iter().collect(),
     }
 }
@@ -125,9 +127,13 @@ fn environment_spec(spec: EnvironmentSpec) -> v1::EnvironmentSpec {
         wall_seconds,
     } = limits;
     let network = match networking {
-        Networking::Limited { allowed_hosts } => {
-            v1::networking::Type::Limited(v1::LimitedNetworking { allowed_hosts })
-        }
+        Networking::Limited {
+            allowed_hosts,
+            allow_mcp_servers,
+        } => v1::networking::Type::Limited(v1::LimitedNetworking {
+            allowed_hosts,
+            allow_mcp_servers,
+        }),
         Networking::Unrestricted => {
             v1::networking::Type::Unrestricted(v1::UnrestrictedNetworking {})
         }

@@ -6,6 +6,7 @@ mod environments;
 mod files;
 mod sandboxes;
 mod sessions;
+mod vaults;
 mod watch;
 
 use astrabox_platform::Platform;
@@ -14,6 +15,7 @@ use astrabox_proto::v1::engine_service_server::EngineServiceServer;
 use astrabox_proto::v1::environment_service_server::EnvironmentServiceServer;
 use astrabox_proto::v1::sandbox_service_server::SandboxServiceServer;
 use astrabox_proto::v1::session_service_server::SessionServiceServer;
+use astrabox_proto::v1::vault_service_server::VaultServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -23,13 +25,14 @@ use tonic_health::server::HealthReporter;
 use crate::strict::MAX_REQUEST_BYTES;
 
 /// The names that `grpc.health.v1.Health` knows: the whole server and each service.
-const HEALTH_NAMES: [&str; 6] = [
+const HEALTH_NAMES: [&str; 7] = [
     "",
     AgentServiceServer::<agents::Agents>::NAME,
     EngineServiceServer::<engines::Engines>::NAME,
     EnvironmentServiceServer::<environments::Environments>::NAME,
     SandboxServiceServer::<sandboxes::Sandboxes>::NAME,
     SessionServiceServer::<sessions::Sessions>::NAME,
+    VaultServiceServer::<vaults::Vaults>::NAME,
 ];
 
 /// Tells health checks whether the server serves.
@@ -73,6 +76,7 @@ pub(crate) fn routes(platform: &Platform, drain: &CancellationToken) -> (Routes,
             })
             .max_decoding_message_size(MAX_REQUEST_BYTES),
         )
+        .add_service(VaultServiceServer::new(vaults::Vaults(platform.clone())))
         .prepare();
     (routes, health)
 }

@@ -69,6 +69,10 @@ pub struct AgentSpec {
     /// none does, a person is asked.
     #[prost(message, repeated, tag = "11")]
     pub approval_rules: ::prost::alloc::vec::Vec<ApprovalRule>,
+    /// The vaults whose credentials its sessions may use, at most 16, in order: where two have a credential for one MCP
+    /// server or address, the first vault's counts.
+    #[prost(string, repeated, tag = "12")]
+    pub vault_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// What an empty workspace begins with.
     #[prost(message, optional, tag = "13")]
     pub repository: ::core::option::Option<Repository>,
@@ -138,8 +142,8 @@ pub struct McpStdio {
 /// An MCP server on the network.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct McpHttp {
-    /// Its address, with http or https; at most 2048 bytes. The environment's networking must allow its host, or a
-    /// session cannot be made.
+    /// Its address, with http or https; at most 2048 bytes. The environment's networking must allow its host, by name or
+    /// by `allow_mcp_servers`, or a session cannot be made.
     #[prost(string, tag = "1")]
     pub url: ::prost::alloc::string::String,
 }
@@ -1006,9 +1010,13 @@ pub mod networking {
 /// Deny by default.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitedNetworking {
-    /// Exact names, addresses, or a leftmost `*.`; each with an optional `:port`. At most 256.
+    /// Exact names, addresses, a leftmost `*.`, or ranges of addresses such as `203.0.113.0/24`; each with an optional
+    /// `:port`. A range means what is written as an address, not names that resolve to one. At most 256.
     #[prost(string, repeated, tag = "1")]
     pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether the agent's own MCP servers may be reached without standing in `allowed_hosts`.
+    #[prost(bool, tag = "2")]
+    pub allow_mcp_servers: bool,
 }
 /// Every public host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -5124,6 +5132,1614 @@ pub mod session_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "astrabox.v1.SessionService";
     impl<T> tonic::server::NamedService for SessionServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// A set of credentials.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Vault {
+    /// `vlt_` and 32 hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// For people; 1 to 256 bytes, not unique.
+    #[prost(string, tag = "2")]
+    pub display_name: ::prost::alloc::string::String,
+    /// At most 16; keys to 64 bytes, values to 512.
+    #[prost(map = "string, string", tag = "3")]
+    pub metadata:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// When it was archived; absent while it is active.
+    #[prost(message, optional, tag = "4")]
+    pub archived_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it was made.
+    #[prost(message, optional, tag = "5")]
+    pub created_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it was last written.
+    #[prost(message, optional, tag = "6")]
+    pub updated_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// A credential without its secret.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VaultCredential {
+    /// `vcrd_` and 32 hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Its vault.
+    #[prost(string, tag = "2")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// For people; at most 256 bytes.
+    #[prost(string, tag = "3")]
+    pub display_name: ::prost::alloc::string::String,
+    /// What it is for.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<CredentialSpec>,
+    /// Counts the secrets that it had, from 1. A token that is refreshed is the same secret.
+    #[prost(uint32, tag = "5")]
+    pub secret_version: u32,
+    /// When it was archived; absent while it is active.
+    #[prost(message, optional, tag = "6")]
+    pub archived_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it was made.
+    #[prost(message, optional, tag = "7")]
+    pub created_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it was last written.
+    #[prost(message, optional, tag = "8")]
+    pub updated_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// What a credential is for and where it may go. A vault has one active credential for each address or variable.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CredentialSpec {
+    #[prost(oneof = "credential_spec::Type", tags = "1, 2, 3, 4, 5, 6")]
+    pub r#type: ::core::option::Option<credential_spec::Type>,
+}
+/// Nested message and enum types in `CredentialSpec`.
+pub mod credential_spec {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Type {
+        /// A bearer token of one MCP server. `secret.value` is the token.
+        #[prost(message, tag = "1")]
+        StaticBearer(super::StaticBearerCredential),
+        /// An OAuth access token of one MCP server. `secret.value` is the access token.
+        #[prost(message, tag = "2")]
+        McpOauth(super::McpOauthCredential),
+        /// A header with a fixed value for one MCP server. `secret.value` is the header's value.
+        #[prost(message, tag = "3")]
+        McpStaticHeader(super::McpStaticHeaderCredential),
+        /// HTTP Basic for everything below one address, as a git repository. `secret.value` is the password.
+        #[prost(message, tag = "4")]
+        HttpBasic(super::HttpBasicCredential),
+        /// A value for programs that take it from an environment variable. `secret.value` is the value.
+        #[prost(message, tag = "5")]
+        EnvironmentVariable(super::EnvironmentVariableCredential),
+        /// A model endpoint of the agent's own. `secret.value` is the key.
+        #[prost(message, tag = "6")]
+        ModelKey(super::ModelKeyCredential),
+    }
+}
+/// See CredentialSpec. Goes as `Authorization: Bearer`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StaticBearerCredential {
+    /// With https and without a query. Kept with scheme and host in lower case and without a slash at its end; otherwise
+    /// it is compared as it stands. Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub mcp_server_url: ::prost::alloc::string::String,
+}
+/// See CredentialSpec. Goes as `Authorization: Bearer`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct McpOauthCredential {
+    /// See StaticBearerCredential. Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub mcp_server_url: ::prost::alloc::string::String,
+    /// When the access token ends. It is refreshed 60 seconds before. Absent: it is taken to live for ever.
+    #[prost(message, optional, tag = "2")]
+    pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// How it is refreshed; absent: not at all. Whether there is one cannot be changed.
+    #[prost(message, optional, tag = "3")]
+    pub refresh: ::core::option::Option<OauthRefresh>,
+}
+/// How an access token is refreshed (RFC 6749, section 6).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OauthRefresh {
+    /// The address of the token endpoint: https, at a public address, unless the operator lets private ones through.
+    /// Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub token_endpoint: ::prost::alloc::string::String,
+    /// The client, 1 to 1024 bytes. Cannot be changed.
+    #[prost(string, tag = "2")]
+    pub client_id: ::prost::alloc::string::String,
+    /// How the client shows who it is; it has to be given.
+    #[prost(enumeration = "ClientAuthMethod", tag = "3")]
+    pub auth_method: i32,
+    /// The scope to ask for; that of the token before when empty.
+    #[prost(string, tag = "4")]
+    pub scope: ::prost::alloc::string::String,
+}
+/// See CredentialSpec.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct McpStaticHeaderCredential {
+    /// See StaticBearerCredential. Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub mcp_server_url: ::prost::alloc::string::String,
+    /// The header's name; kept in lower case. Not authorization, host, or a header of the connection. Cannot be changed.
+    #[prost(string, tag = "2")]
+    pub header_name: ::prost::alloc::string::String,
+}
+/// See CredentialSpec. Goes with GET, HEAD and POST to the address and what is below it, not beside it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HttpBasicCredential {
+    /// With https, at port 443, with a path; without query, `.`, `..` and any of * ? \[ \] % . Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// Without colon and control characters. Cannot be changed.
+    #[prost(string, tag = "2")]
+    pub username: ::prost::alloc::string::String,
+}
+/// See CredentialSpec. The sandbox has the variable with a placeholder as its value; the value itself takes its place in
+/// requests to these hosts, on their way out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnvironmentVariableCredential {
+    /// The variable: 1 to 128 of A-Z, a-z, 0-9 and \_, no digit first. Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub secret_name: ::prost::alloc::string::String,
+    /// Where the value may go; it has to be given.
+    #[prost(message, optional, tag = "2")]
+    pub networking: ::core::option::Option<CredentialNetworking>,
+    /// Where in a request it may stand; in headers and body when absent.
+    #[prost(message, optional, tag = "3")]
+    pub injection_location: ::core::option::Option<InjectionLocation>,
+    /// Which requests it may go with; absent: all requests to these hosts, whatever their method and path.
+    #[prost(message, optional, tag = "4")]
+    pub allowed_requests: ::core::option::Option<AllowedRequests>,
+    /// Whether it may go over plain HTTP, where everybody on the way can read it.
+    #[prost(bool, tag = "5")]
+    pub allow_insecure_http: bool,
+}
+/// Where a value may go.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CredentialNetworking {
+    #[prost(oneof = "credential_networking::Type", tags = "1")]
+    pub r#type: ::core::option::Option<credential_networking::Type>,
+}
+/// Nested message and enum types in `CredentialNetworking`.
+pub mod credential_networking {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Type {
+        /// These hosts and no others.
+        #[prost(message, tag = "1")]
+        Limited(super::LimitedCredentialNetworking),
+    }
+}
+/// See CredentialNetworking.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LimitedCredentialNetworking {
+    /// Exact names, addresses, or a leftmost `*.`; each with an optional `:port`. 1 to 64.
+    #[prost(string, repeated, tag = "1")]
+    pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Where in a request a value may stand; at least one of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InjectionLocation {
+    /// In header values. Absent means true in a new credential, and as it was in a change.
+    #[prost(bool, optional, tag = "1")]
+    pub header: ::core::option::Option<bool>,
+    /// In the body. As `header`.
+    #[prost(bool, optional, tag = "2")]
+    pub body: ::core::option::Option<bool>,
+}
+/// Which requests a value may go with. At least one of the lists has something; an empty one restricts nothing.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllowedRequests {
+    /// At most 50; kept in upper case. Not CONNECT.
+    #[prost(string, repeated, tag = "1")]
+    pub methods: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// At most 50 absolute paths: `*` stands for one segment, a last `**` for everything below.
+    #[prost(string, repeated, tag = "2")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// See CredentialSpec.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelKeyCredential {
+    /// The root of the API, with https and without `/v1`. Cannot be changed.
+    #[prost(string, tag = "1")]
+    pub endpoint: ::prost::alloc::string::String,
+    /// How the key is shown; it has to be given.
+    #[prost(enumeration = "ModelKeyKind", tag = "2")]
+    pub kind: i32,
+    /// The models that it is for; every one when empty. At most 256.
+    #[prost(string, repeated, tag = "3")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The secret side of a credential. It is in requests only. Values have 1 to 65536 bytes and no control characters.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct CredentialSecret {
+    /// What goes on the wire; see CredentialSpec.
+    #[prost(string, tag = "1")]
+    pub value: ::prost::alloc::string::String,
+    /// The refresh token of an `mcp_oauth` with a refresh.
+    #[prost(string, tag = "2")]
+    pub refresh_token: ::prost::alloc::string::String,
+    /// The client's secret, where `auth_method` needs one.
+    #[prost(string, tag = "3")]
+    pub client_secret: ::prost::alloc::string::String,
+}
+/// See CreateVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CreateVaultRequest {
+    /// 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub display_name: ::prost::alloc::string::String,
+    /// See Vault.
+    #[prost(map = "string, string", tag = "2")]
+    pub metadata:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// Repeating a call with the same key gives the first answer. 1 to 128 printable ASCII characters.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See CreateVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CreateVaultResponse {
+    /// The new vault.
+    #[prost(message, optional, tag = "1")]
+    pub vault: ::core::option::Option<Vault>,
+}
+/// See GetVault.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVaultRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+}
+/// See GetVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetVaultResponse {
+    /// The vault.
+    #[prost(message, optional, tag = "1")]
+    pub vault: ::core::option::Option<Vault>,
+    /// The agents whose latest version uses it and that are not archived.
+    #[prost(string, repeated, tag = "2")]
+    pub agent_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// See ListVaults.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListVaultsRequest {
+    /// At most this many, 1 to 1000; 100 when 0.
+    #[prost(int32, tag = "1")]
+    pub page_size: i32,
+    /// From the last answer.
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+    /// Also those that are archived.
+    #[prost(bool, tag = "3")]
+    pub include_archived: bool,
+}
+/// See ListVaults.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListVaultsResponse {
+    /// A page.
+    #[prost(message, repeated, tag = "1")]
+    pub vaults: ::prost::alloc::vec::Vec<Vault>,
+    /// Empty on the last page.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// See UpdateVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdateVaultRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// See Vault.
+    #[prost(string, tag = "2")]
+    pub display_name: ::prost::alloc::string::String,
+    /// In place of all of it.
+    #[prost(map = "string, string", tag = "3")]
+    pub metadata:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// Which fields to take: display_name, metadata.
+    #[prost(message, optional, tag = "4")]
+    pub update_mask: ::core::option::Option<::prost_types::FieldMask>,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "5")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See UpdateVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdateVaultResponse {
+    /// As it is now.
+    #[prost(message, optional, tag = "1")]
+    pub vault: ::core::option::Option<Vault>,
+}
+/// See ArchiveVault.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArchiveVaultRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "2")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See ArchiveVault.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ArchiveVaultResponse {
+    /// As it is now.
+    #[prost(message, optional, tag = "1")]
+    pub vault: ::core::option::Option<Vault>,
+}
+/// See DeleteVault.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteVaultRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "2")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See CreateVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct CreateVaultCredentialRequest {
+    /// The vault. It has at most 20 active credentials.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// See VaultCredential.
+    #[prost(string, tag = "2")]
+    pub display_name: ::prost::alloc::string::String,
+    /// What it is for.
+    #[prost(message, optional, tag = "3")]
+    pub spec: ::core::option::Option<CredentialSpec>,
+    /// Its secret.
+    #[prost(message, optional, tag = "4")]
+    pub secret: ::core::option::Option<CredentialSecret>,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "5")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See CreateVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateVaultCredentialResponse {
+    /// The new credential.
+    #[prost(message, optional, tag = "1")]
+    pub credential: ::core::option::Option<VaultCredential>,
+}
+/// See GetVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVaultCredentialRequest {
+    /// Its vault.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub credential_id: ::prost::alloc::string::String,
+}
+/// See GetVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVaultCredentialResponse {
+    /// The credential.
+    #[prost(message, optional, tag = "1")]
+    pub credential: ::core::option::Option<VaultCredential>,
+}
+/// See ListVaultCredentials.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListVaultCredentialsRequest {
+    /// The vault.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// At most this many, 1 to 1000; 100 when 0.
+    #[prost(int32, tag = "2")]
+    pub page_size: i32,
+    /// From the last answer.
+    #[prost(string, tag = "3")]
+    pub page_token: ::prost::alloc::string::String,
+    /// Also those that are archived.
+    #[prost(bool, tag = "4")]
+    pub include_archived: bool,
+}
+/// See ListVaultCredentials.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListVaultCredentialsResponse {
+    /// A page.
+    #[prost(message, repeated, tag = "1")]
+    pub credentials: ::prost::alloc::vec::Vec<VaultCredential>,
+    /// Empty on the last page.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// See UpdateVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct UpdateVaultCredentialRequest {
+    /// Its vault.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub credential_id: ::prost::alloc::string::String,
+    /// See VaultCredential.
+    #[prost(string, tag = "3")]
+    pub display_name: ::prost::alloc::string::String,
+    /// The new values, in the credential's own type.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<CredentialSpec>,
+    /// New parts of the secret; those that are empty stay.
+    #[prost(message, optional, tag = "5")]
+    pub secret: ::core::option::Option<CredentialSecret>,
+    /// Which fields to take: display_name, secret, and of the spec by their names alone: expires_at, auth_method, scope
+    /// (mcp_oauth); networking, injection_location (what is absent stays), allowed_requests (absent: all requests),
+    /// allow_insecure_http (environment_variable); kind, models (model_key).
+    #[prost(message, optional, tag = "6")]
+    pub update_mask: ::core::option::Option<::prost_types::FieldMask>,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "7")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See UpdateVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateVaultCredentialResponse {
+    /// As it is now.
+    #[prost(message, optional, tag = "1")]
+    pub credential: ::core::option::Option<VaultCredential>,
+}
+/// See ArchiveVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArchiveVaultCredentialRequest {
+    /// Its vault.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub credential_id: ::prost::alloc::string::String,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See ArchiveVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArchiveVaultCredentialResponse {
+    /// As it is now.
+    #[prost(message, optional, tag = "1")]
+    pub credential: ::core::option::Option<VaultCredential>,
+}
+/// See DeleteVaultCredential.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteVaultCredentialRequest {
+    /// Its vault.
+    #[prost(string, tag = "1")]
+    pub vault_id: ::prost::alloc::string::String,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub credential_id: ::prost::alloc::string::String,
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See RotateSecretKey.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RotateSecretKeyRequest {
+    /// See CreateVaultRequest.
+    #[prost(string, tag = "1")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See RotateSecretKey.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RotateSecretKeyResponse {
+    /// Counts the keys that the store had, from 1.
+    #[prost(uint32, tag = "1")]
+    pub key_version: u32,
+}
+/// How a client shows at the token endpoint who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ClientAuthMethod {
+    /// Not given.
+    Unspecified = 0,
+    /// It has no secret.
+    None = 1,
+    /// `secret.client_secret` as the password of HTTP Basic.
+    ClientSecretBasic = 2,
+    /// `secret.client_secret` in the body.
+    ClientSecretPost = 3,
+}
+impl ClientAuthMethod {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CLIENT_AUTH_METHOD_UNSPECIFIED",
+            Self::None => "CLIENT_AUTH_METHOD_NONE",
+            Self::ClientSecretBasic => "CLIENT_AUTH_METHOD_CLIENT_SECRET_BASIC",
+            Self::ClientSecretPost => "CLIENT_AUTH_METHOD_CLIENT_SECRET_POST",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CLIENT_AUTH_METHOD_UNSPECIFIED" => Some(Self::Unspecified),
+            "CLIENT_AUTH_METHOD_NONE" => Some(Self::None),
+            "CLIENT_AUTH_METHOD_CLIENT_SECRET_BASIC" => Some(Self::ClientSecretBasic),
+            "CLIENT_AUTH_METHOD_CLIENT_SECRET_POST" => Some(Self::ClientSecretPost),
+            _ => None,
+        }
+    }
+}
+/// How a model endpoint is shown its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ModelKeyKind {
+    /// Not given.
+    Unspecified = 0,
+    /// As `Authorization: Bearer`.
+    Bearer = 1,
+    /// As `x-api-key`.
+    ApiKey = 2,
+}
+impl ModelKeyKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MODEL_KEY_KIND_UNSPECIFIED",
+            Self::Bearer => "MODEL_KEY_KIND_BEARER",
+            Self::ApiKey => "MODEL_KEY_KIND_API_KEY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MODEL_KEY_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "MODEL_KEY_KIND_BEARER" => Some(Self::Bearer),
+            "MODEL_KEY_KIND_API_KEY" => Some(Self::ApiKey),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "client")]
+pub mod vault_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value
+    )]
+    use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
+    /// Vaults hold the credentials that agents use. A secret goes in and never comes out: no answer has a field for one.
+    #[derive(Debug, Clone)]
+    pub struct VaultServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> VaultServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> VaultServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
+                >,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            VaultServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Makes a vault.
+        pub async fn create_vault(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateVaultResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/CreateVault");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "CreateVault"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One vault, and the agents that use it.
+        pub async fn get_vault(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetVaultResponse>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/GetVault");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "GetVault"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All vaults, newest first.
+        pub async fn list_vaults(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListVaultsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListVaultsResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/ListVaults");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "ListVaults"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes the fields that the mask names.
+        pub async fn update_vault(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpdateVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::UpdateVaultResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/UpdateVault");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "UpdateVault"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Archives a vault with every credential in it, and removes their secrets; agents that use it go on without. May be
+        /// repeated.
+        pub async fn archive_vault(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ArchiveVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::ArchiveVaultResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/ArchiveVault");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "ArchiveVault"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a vault that no agent uses, with every credential in it.
+        pub async fn delete_vault(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteVaultRequest>,
+        ) -> std::result::Result<tonic::Response<()>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/DeleteVault");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("astrabox.v1.VaultService", "DeleteVault"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Puts a credential into a vault.
+        pub async fn create_vault_credential(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateVaultCredentialResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/CreateVaultCredential",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "CreateVaultCredential",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One credential.
+        pub async fn get_vault_credential(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetVaultCredentialResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/GetVaultCredential",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "GetVaultCredential",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The credentials of a vault, oldest first.
+        pub async fn list_vault_credentials(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListVaultCredentialsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListVaultCredentialsResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/ListVaultCredentials",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "ListVaultCredentials",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Rotates a credential's secret, or changes the fields that the mask names.
+        pub async fn update_vault_credential(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpdateVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::UpdateVaultCredentialResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/UpdateVaultCredential",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "UpdateVaultCredential",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Archives a credential and removes its secret. May be repeated.
+        pub async fn archive_vault_credential(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ArchiveVaultCredentialRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ArchiveVaultCredentialResponse>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/ArchiveVaultCredential",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "ArchiveVaultCredential",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a credential and its secret.
+        pub async fn delete_vault_credential(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<()>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/astrabox.v1.VaultService/DeleteVaultCredential",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "DeleteVaultCredential",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Encrypts every secret with a new key. What an end of the server cuts off is finished by its next start.
+        pub async fn rotate_secret_key(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RotateSecretKeyRequest>,
+        ) -> std::result::Result<tonic::Response<super::RotateSecretKeyResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.VaultService/RotateSecretKey");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.VaultService",
+                "RotateSecretKey",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "server")]
+pub mod vault_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with VaultServiceServer.
+    #[async_trait]
+    pub trait VaultService: std::marker::Send + std::marker::Sync + 'static {
+        /// Makes a vault.
+        async fn create_vault(
+            &self,
+            request: tonic::Request<super::CreateVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateVaultResponse>, tonic::Status>;
+        /// One vault, and the agents that use it.
+        async fn get_vault(
+            &self,
+            request: tonic::Request<super::GetVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetVaultResponse>, tonic::Status>;
+        /// All vaults, newest first.
+        async fn list_vaults(
+            &self,
+            request: tonic::Request<super::ListVaultsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListVaultsResponse>, tonic::Status>;
+        /// Changes the fields that the mask names.
+        async fn update_vault(
+            &self,
+            request: tonic::Request<super::UpdateVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::UpdateVaultResponse>, tonic::Status>;
+        /// Archives a vault with every credential in it, and removes their secrets; agents that use it go on without. May be
+        /// repeated.
+        async fn archive_vault(
+            &self,
+            request: tonic::Request<super::ArchiveVaultRequest>,
+        ) -> std::result::Result<tonic::Response<super::ArchiveVaultResponse>, tonic::Status>;
+        /// Removes a vault that no agent uses, with every credential in it.
+        async fn delete_vault(
+            &self,
+            request: tonic::Request<super::DeleteVaultRequest>,
+        ) -> std::result::Result<tonic::Response<()>, tonic::Status>;
+        /// Puts a credential into a vault.
+        async fn create_vault_credential(
+            &self,
+            request: tonic::Request<super::CreateVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateVaultCredentialResponse>, tonic::Status>;
+        /// One credential.
+        async fn get_vault_credential(
+            &self,
+            request: tonic::Request<super::GetVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetVaultCredentialResponse>, tonic::Status>;
+        /// The credentials of a vault, oldest first.
+        async fn list_vault_credentials(
+            &self,
+            request: tonic::Request<super::ListVaultCredentialsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListVaultCredentialsResponse>, tonic::Status>;
+        /// Rotates a credential's secret, or changes the fields that the mask names.
+        async fn update_vault_credential(
+            &self,
+            request: tonic::Request<super::UpdateVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<super::UpdateVaultCredentialResponse>, tonic::Status>;
+        /// Archives a credential and removes its secret. May be repeated.
+        async fn archive_vault_credential(
+            &self,
+            request: tonic::Request<super::ArchiveVaultCredentialRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ArchiveVaultCredentialResponse>,
+            tonic::Status,
+        >;
+        /// Removes a credential and its secret.
+        async fn delete_vault_credential(
+            &self,
+            request: tonic::Request<super::DeleteVaultCredentialRequest>,
+        ) -> std::result::Result<tonic::Response<()>, tonic::Status>;
+        /// Encrypts every secret with a new key. What an end of the server cuts off is finished by its next start.
+        async fn rotate_secret_key(
+            &self,
+            request: tonic::Request<super::RotateSecretKeyRequest>,
+        ) -> std::result::Result<tonic::Response<super::RotateSecretKeyResponse>, tonic::Status>;
+    }
+    /// Vaults hold the credentials that agents use. A secret goes in and never comes out: no answer has a field for one.
+    #[derive(Debug)]
+    pub struct VaultServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> VaultServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for VaultServiceServer<T>
+    where
+        T: VaultService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/astrabox.v1.VaultService/CreateVault" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateVaultSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::CreateVaultRequest> for CreateVaultSvc<T> {
+                        type Response = super::CreateVaultResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateVaultRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::create_vault(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateVaultSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/GetVault" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetVaultSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::GetVaultRequest> for GetVaultSvc<T> {
+                        type Response = super::GetVaultResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetVaultRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::get_vault(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetVaultSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/ListVaults" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListVaultsSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::ListVaultsRequest> for ListVaultsSvc<T> {
+                        type Response = super::ListVaultsResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListVaultsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::list_vaults(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListVaultsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/UpdateVault" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdateVaultSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::UpdateVaultRequest> for UpdateVaultSvc<T> {
+                        type Response = super::UpdateVaultResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UpdateVaultRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::update_vault(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdateVaultSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/ArchiveVault" => {
+                    #[allow(non_camel_case_types)]
+                    struct ArchiveVaultSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::ArchiveVaultRequest>
+                        for ArchiveVaultSvc<T>
+                    {
+                        type Response = super::ArchiveVaultResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ArchiveVaultRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::archive_vault(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ArchiveVaultSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/DeleteVault" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteVaultSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::DeleteVaultRequest> for DeleteVaultSvc<T> {
+                        type Response = ();
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteVaultRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::delete_vault(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteVaultSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/CreateVaultCredential" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateVaultCredentialSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::CreateVaultCredentialRequest>
+                        for CreateVaultCredentialSvc<T>
+                    {
+                        type Response = super::CreateVaultCredentialResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateVaultCredentialRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::create_vault_credential(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateVaultCredentialSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/GetVaultCredential" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetVaultCredentialSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::GetVaultCredentialRequest>
+                        for GetVaultCredentialSvc<T>
+                    {
+                        type Response = super::GetVaultCredentialResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetVaultCredentialRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::get_vault_credential(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetVaultCredentialSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/ListVaultCredentials" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListVaultCredentialsSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::ListVaultCredentialsRequest>
+                        for ListVaultCredentialsSvc<T>
+                    {
+                        type Response = super::ListVaultCredentialsResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListVaultCredentialsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::list_vault_credentials(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListVaultCredentialsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/UpdateVaultCredential" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdateVaultCredentialSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::UpdateVaultCredentialRequest>
+                        for UpdateVaultCredentialSvc<T>
+                    {
+                        type Response = super::UpdateVaultCredentialResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UpdateVaultCredentialRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::update_vault_credential(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdateVaultCredentialSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/ArchiveVaultCredential" => {
+                    #[allow(non_camel_case_types)]
+                    struct ArchiveVaultCredentialSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::ArchiveVaultCredentialRequest>
+                        for ArchiveVaultCredentialSvc<T>
+                    {
+                        type Response = super::ArchiveVaultCredentialResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ArchiveVaultCredentialRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::archive_vault_credential(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ArchiveVaultCredentialSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/DeleteVaultCredential" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteVaultCredentialSvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService>
+                        tonic::server::UnaryService<super::DeleteVaultCredentialRequest>
+                        for DeleteVaultCredentialSvc<T>
+                    {
+                        type Response = ();
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteVaultCredentialRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::delete_vault_credential(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteVaultCredentialSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.VaultService/RotateSecretKey" => {
+                    #[allow(non_camel_case_types)]
+                    struct RotateSecretKeySvc<T: VaultService>(pub Arc<T>);
+                    impl<T: VaultService> tonic::server::UnaryService<super::RotateSecretKeyRequest>
+                        for RotateSecretKeySvc<T>
+                    {
+                        type Response = super::RotateSecretKeyResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RotateSecretKeyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VaultService>::rotate_secret_key(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RotateSecretKeySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
+            }
+        }
+    }
+    impl<T> Clone for VaultServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "astrabox.v1.VaultService";
+    impl<T> tonic::server::NamedService for VaultServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

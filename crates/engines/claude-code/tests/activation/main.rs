@@ -52,6 +52,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
             }],
             repository: None,
             approval_rules: Vec::new(),
+            vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
         permission_mode: None,

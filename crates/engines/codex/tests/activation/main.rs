@@ -35,6 +35,7 @@ fn agent() -> AgentSpec {
         skills: Vec::new(),
         repository: None,
         approval_rules: Vec::new(),
+        vault_ids: Vec::new(),
         metadata: BTreeMap::new(),
     }
 }

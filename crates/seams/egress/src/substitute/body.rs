@@ -4,7 +4,7 @@ use bytes::Bytes;
 use zeroize::Zeroizing;
 
 use super::encoded::LONGEST_FORM;
-use super::{LENGTH, Values, find_encoded, find_marker, note};
+use super::{LENGTH, Values, find_marker, holds_encoded, note};
 use crate::{BodyPlace, CredentialGrant, MARKER, Place, Refusal, RefusalReason, RequestRules};
 
 /// What streams by.
@@ -18,7 +18,7 @@ pub enum Surface {
     BinaryMessage,
 }
 
-/// Looks through one body or message and puts values in the place of placeholders.
+/// Looks through one body or message and puts values in the place of placeholders (EG19).
 ///
 /// Of what it is given it holds back at most the beginning of a placeholder, and only when the bytes at the end could
 /// be one. After a refusal nothing more is to be sent; what has been emitted before holds no part of a placeholder
@@ -158,7 +158,7 @@ impl BodyRewriter {
     fn refuse_encoded(&mut self, chunk: &[u8]) -> Result<(), Refusal> {
         let across = chunk.len().min(LONGEST_FORM - 1);
         self.seen.extend_from_slice(&chunk[..across]);
-        if find_encoded(&self.seen).is_some() || find_encoded(chunk).is_some() {
+        if holds_encoded(&self.seen) || holds_encoded(chunk) {
             return Err(Refusal {
                 reason: RefusalReason::Encoded,
                 place: self.place(),

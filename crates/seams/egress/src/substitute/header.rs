@@ -18,7 +18,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Headers that steer the connection: no credential stands in them, whatever its places say.
+/// Headers that steer the connection: no credential stands in them, whatever its places say (EG15).
 const STEERING: &[&str] = &[
     "connection",
     "content-length",
@@ -169,7 +169,7 @@ impl Source<'_> {
     }
 }
 
-/// `user:password` of a header with a Basic credential; `None` for every other header and what does not decode.
+/// `user:password` of a header with a Basic credential (EG17); `None` for every other header and what does not decode.
 fn basic(name: &str, value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let carries = name.eq_ignore_ascii_case("authorization")
         || name.eq_ignore_ascii_case("proxy-authorization");

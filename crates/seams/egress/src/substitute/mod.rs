@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 pub use body::{BodyRewriter, Surface};
-pub(crate) use encoded::find_encoded;
+pub(crate) use encoded::holds_encoded;
 pub use header::Replaced;
 pub use value::{InvalidValue, MOST_VALUE_BYTES, Values, check_value};
 
@@ -35,7 +35,7 @@ pub(crate) fn placeholder_at(text: &[u8]) -> &[u8] {
 /// head of a CONNECT request (EG16).
 #[must_use]
 pub fn holds_placeholder(text: &[u8]) -> bool {
-    find_marker(text).is_some() || find_encoded(text).is_some()
+    find_marker(text).is_some() || holds_encoded(text)
 }
 
 fn note(used: &mut Vec<String>, credential_id: &str) {

@@ -1,11 +1,34 @@
 use astrabox_egress::{DenyReason, Destination};
 use bytes::Bytes;
 use proptest::prelude::*;
+use zeroize::Zeroizing;
 
-use super::{Request, split_target};
+use super::{Forward, Request, split_target};
 use crate::answer::{Bad, Reason};
+use crate::credentials::Credentials;
 use crate::http::framing;
 use crate::http::head::{RequestHead, find_end};
+use crate::http::upstream::{Terms, UpstreamHead};
+use crate::inject::Injection;
+
+/// What goes upstream of a request without credentials.
+fn upstream_head(forward: &Forward) -> Zeroizing<Vec<u8>> {
+    let names = forward.fields.iter().map(|field| &field.name[..]);
+    let credentials = Credentials::default();
+    let judged = Injection::judge(
+        credentials,
+        &forward.destination,
+        &forward.method,
+        &forward.path,
+        names,
+    );
+    let head = UpstreamHead::new(forward, &mut judged.unwrap()).unwrap();
+    head.write(Terms {
+        body: forward.body,
+        expect: forward.expects_continue(),
+        persistent: false,
+    })
+}
 
 /// The destination and the head that goes upstream (empty for a tunnel), or the reason of the refusal.
 fn interpret(text: &str) -> Result<(String, String), Reason> {
@@ -14,7 +37,7 @@ fn interpret(text: &str) -> Result<(String, String), Reason> {
         Ok(Request::Tunnel(destination)) => Ok((destination.to_string(), String::new())),
         Ok(Request::Forward(forward)) => Ok((
             forward.destination.to_string(),
-            String::from_utf8(forward.upstream_head()).unwrap(),
+            String::from_utf8(upstream_head(&forward).to_vec()).unwrap(),
         )),
         Err(refused) => Err(refused.reason),
     }
@@ -257,8 +280,8 @@ fn only_end_to_end_fields_go_upstream() {
     .unwrap();
     assert_eq!(
         head,
-        "POST /v1?q=1 HTTP/1.1\r\nhost: a.test:8080\r\nAuthorization: Bearer x\r\nExpect: 100-continue\r\n\
-         Accept: a\r\nAccept: b\r\ncontent-length: 5\r\nconnection: close\r\n\r\n"
+        "POST /v1?q=1 HTTP/1.1\r\nhost: a.test:8080\r\nAuthorization: Bearer x\r\n\
+         Accept: a\r\nAccept: b\r\nexpect: 100-continue\r\ncontent-length: 5\r\nconnection: close\r\n\r\n"
     );
     let (_, head) = interpret(
         "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\nConnection: content-length\r\n\r\n",
@@ -339,7 +362,7 @@ proptest! {
         let Ok(Request::Forward(forward)) = Request::interpret(head) else {
             return Ok(());
         };
-        let sent = Bytes::from(forward.upstream_head());
+        let sent = Bytes::from(upstream_head(&forward).to_vec());
         prop_assert_eq!(find_end(&sent, 0), Ok(Some(sent.len())));
         let read = RequestHead::parse(&sent).ok().unwrap();
         prop_assert_eq!(framing::of_request(&read), Ok(forward.body));

@@ -1,0 +1,117 @@
+//! Holds the beginning of a body back until it was looked through, so that nothing of a refused request goes upstream.
+
+use std::time::Duration;
+
+use astrabox_egress::{BodyLength as Told, BodyTreatment};
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::upload::UploadFailed;
+use super::{Io, Outgoing, Side};
+use crate::http::body::BodyReader;
+use crate::http::framing::BodyLength;
+use crate::http::upstream::Terms;
+use crate::inject::Filter;
+use crate::meter::Meter;
+
+/// How much of a body is held back, in bytes. A longer one streams on, and is broken off when it has to be refused.
+pub(crate) const MOST_HELD: usize = 1024 * 1024;
+
+/// How long a body may pause before what there is of it goes on: a call that streams both ways waits for answers.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// What is to be sent first, and what does the rest.
+pub(super) struct Held {
+    pub(super) terms: Terms,
+    pub(super) ready: Vec<Bytes>,
+    pub(super) body: BodyReader,
+    pub(super) filter: Filter,
+    /// The body has ended.
+    pub(super) complete: bool,
+}
+
+pub(super) async fn hold<C: Io>(
+    client: &mut Side<C>,
+    outgoing: &Outgoing,
+    meter: &Meter,
+) -> Result<Held, UploadFailed> {
+    let request = &outgoing.request;
+    let mut held = Held {
+        terms: Terms {
+            body: request.body,
+            expect: request.expects_continue(),
+            persistent: outgoing.persistent,
+        },
+        ready: Vec::new(),
+        body: BodyReader::new(request.body),
+        filter: outgoing.filter(),
+        complete: false,
+    };
+    if outgoing.treatment == BodyTreatment::Unseen {
+        return Ok(held);
+    }
+    if held.terms.expect {
+        // The upstream cannot be asked before the body was seen.
+        held.terms.expect = false;
+        let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let told = async {
+            client.stream.write_all(go_on).await?;
+            client.stream.flush().await
+        };
+        told.await.map_err(|_| UploadFailed::Client)?;
+    }
+    let stated = match request.body {
+        BodyLength::Length(length) => Some(length),
+        _ => None,
+    };
+    let told = outgoing.treatment.length(stated, MOST_HELD as u64);
+    let length = read(client, &mut held, told == Told::Collect, meter).await?;
+    match told {
+        Told::Keep => {}
+        Told::Collect => held.terms.body = BodyLength::Length(length as u64),
+        // All of it is there, and was found to be shorter than what is worth to be chunked.
+        Told::Stream if held.complete => held.terms.body = BodyLength::Length(length as u64),
+        Told::Stream => held.terms.body = BodyLength::Chunked,
+    }
+    Ok(held)
+}
+
+/// Reads until the body ends, enough is held, or the body pauses; gives how many bytes are to be sent.
+async fn read<C: Io>(
+    client: &mut Side<C>,
+    held: &mut Held,
+    to_the_end: bool,
+    meter: &Meter,
+) -> Result<usize, UploadFailed> {
+    let mut length = 0;
+    let mut read = 0;
+    while to_the_end || read < MOST_HELD {
+        let next = held.body.next(&mut client.stream, &mut client.buffer);
+        let piece = if to_the_end {
+            next.await
+        } else {
+            match timeout(PAUSE, next).await {
+                Ok(piece) => piece,
+                Err(_) => return Ok(length),
+            }
+        };
+        let first = held.ready.len();
+        match piece? {
+            Some(piece) => {
+                meter.touch();
+                read += piece.len();
+                held.filter.push(piece, &mut held.ready)?;
+            }
+            None => {
+                held.filter.finish(&mut held.ready)?;
+                held.complete = true;
+            }
+        }
+        length += held.ready[first..].iter().map(Bytes::len).sum::<usize>();
+        if held.complete {
+            break;
+        }
+    }
+    Ok(length)
+}
