@@ -121,6 +121,9 @@ pub(crate) struct Fields {
     /// the first that fits decides; may be given again
     #[arg(long = "approval", value_name = "TOOL=DECISION")]
     approvals: Vec<String>,
+    /// A vault whose credentials its sessions may use, by id; may be given again, the first counts first
+    #[arg(long = "vault", value_name = "ID")]
+    vaults: Vec<String>,
     /// A label; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
@@ -268,6 +271,7 @@ impl Fields {
             mcp_servers,
             skills,
             approvals,
+            vaults,
             metadata,
         } = self;
         let system = match system_file {
@@ -310,6 +314,10 @@ impl Fields {
             let rules = approvals.iter().map(|text| tooling::approval_rule(text));
             given.spec.approval_rules = rules.collect::<anyhow::Result<_>>()?;
             given.paths.push("approval_rules".to_owned());
+        }
+        if !vaults.is_empty() {
+            given.spec.vault_ids = vaults;
+            given.paths.push("vault_ids".to_owned());
         }
         given.take_map("metadata", pairs::read("--metadata", &metadata)?, |spec| {
             &mut spec.metadata

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{agent, doctor, engine, environment, image, run, sandbox, session};
+use crate::{agent, doctor, engine, environment, image, run, sandbox, session, vault};
 
 /// Runs agents in sandboxes: the client of an AstraBox server.
 #[derive(Debug, clap::Parser)]
@@ -64,6 +64,11 @@ pub(crate) enum Command {
     Image {
         #[command(subcommand)]
         command: image::Command,
+    },
+    /// The credentials that agents use
+    Vault {
+        #[command(subcommand)]
+        command: Box<vault::Command>,
     },
     /// The sandboxes of the server
     Sandbox {

@@ -82,6 +82,9 @@ pub(crate) struct Network {
         conflicts_with = "unrestricted"
     )]
     pub(crate) allow_hosts: Vec<String>,
+    /// Lets the sandbox reach the agent's own MCP servers, wherever they are
+    #[arg(long, conflicts_with = "unrestricted")]
+    pub(crate) allow_mcp_servers: bool,
     /// Lets the sandbox reach every public host
     #[arg(long)]
     pub(crate) unrestricted: bool,
@@ -251,11 +254,13 @@ impl Fields {
                 v1::UnrestrictedNetworking {},
             )),
             Network {
-                ref allow_hosts, ..
-            } if !allow_hosts.is_empty() => {
+                ref allow_hosts,
+                allow_mcp_servers,
+                ..
+            } if allow_mcp_servers || !allow_hosts.is_empty() => {
                 Some(v1::networking::Type::Limited(v1::LimitedNetworking {
                     allowed_hosts: allow_hosts.clone(),
-                    allow_mcp_servers: false,
+                    allow_mcp_servers,
                 }))
             }
             Network { .. } => None,

@@ -1,6 +1,6 @@
 //! The AstraBox command line.
 //!
-//! Invariant: changes sessions, agents and environments through the public API only; of the server's own files it
+//! Invariant: changes sessions, agents, environments and vaults through the public API only; of the server's own files it
 //! reads the configuration, and shares the cache of images.
 
 mod again;
@@ -19,6 +19,7 @@ mod run;
 mod sandbox;
 mod session;
 mod tooling;
+mod vault;
 mod view;
 
 use std::io::Write as _;
@@ -62,6 +63,7 @@ async fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Environment { command } => environment::run(&global, *command).await?,
         Command::Engine { command } => engine::run(&global, command).await?,
         Command::Image { command } => image::run(&global, command).await?,
+        Command::Vault { command } => vault::run(&global, *command).await?,
         Command::Sandbox { command } => sandbox::run(&global, command).await?,
         Command::Doctor(args) => return doctor::run(&global, args).await,
     }

@@ -5,4 +5,5 @@ mod piped;
 mod pty;
 mod stage;
 mod talking;
+mod vaults;
 mod watching;

@@ -142,6 +142,7 @@ impl World {
             sandboxes: BTreeMap::from([("box", provider)]),
             models: BTreeMap::from([("fixed", Arc::new(models) as Arc<_>)]),
             secrets: None,
+            boundary: None,
             identity: Arc::new(identity),
             images: Arc::new(OneImage(self.image())),
             store: store.with_fault_point(faults.of_store()),

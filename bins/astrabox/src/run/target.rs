@@ -119,7 +119,14 @@ fn environment_name(engine: &str, spec: &v1::EnvironmentSpec) -> String {
         .as_ref()
         .and_then(|networking| networking.r#type.as_ref())
     {
-        Some(v1::networking::Type::Limited(limited)) => limited.allowed_hosts.join(" "),
+        Some(v1::networking::Type::Limited(limited)) => {
+            let mcp = if limited.allow_mcp_servers {
+                " +mcp"
+            } else {
+                ""
+            };
+            limited.allowed_hosts.join(" ") + mcp
+        }
         Some(v1::networking::Type::Unrestricted(_)) => "*".to_owned(),
         None => String::new(),
     };

@@ -8,7 +8,7 @@ use astrabox_grpc::{Listener, Server, ServerSettings};
 use astrabox_identity::IdentityProvider;
 use astrabox_images::ImageStore;
 use astrabox_platform::{Images, Platform, PlatformParts, PlatformSettings};
-use astrabox_sandbox::EgressGate;
+use astrabox_sandbox::{EgressCredentials, EgressGate};
 use astrabox_secrets::SecretStore;
 use astrabox_store::Store;
 
@@ -87,6 +87,7 @@ impl App {
         let (listeners, addresses) = bind(&config, listeners).await?;
         let egress = Egress::start(&config, egress).await?;
         let gate: Arc<dyn EgressGate> = Arc::clone(&egress.gate) as Arc<dyn EgressGate>;
+        let boundary: Arc<dyn EgressCredentials> = Arc::clone(&egress.gate) as Arc<_>;
         let started = async {
             let sandboxes = providers::sandboxes(&config, &registries, &gate).await?;
             let store = open_store(&config).await?;
@@ -98,6 +99,7 @@ impl App {
                 sandboxes,
                 models,
                 secrets,
+                boundary: Some(boundary),
                 identity,
                 images,
                 store,

@@ -73,7 +73,7 @@ impl EnginePlatform for SpecPlatform {
 
     async fn resolve_model_access(
         &self,
-        _environment: &EnvironmentSpec,
+        _request: &StartupRequest,
         request: &ModelRequest,
     ) -> Result<ResolvedModelAccess, StartupError> {
         self.log.record("resolve_model_access");
@@ -98,7 +98,7 @@ impl EnginePlatform for SpecPlatform {
     async fn resolve_session_egress_credentials(
         &self,
         _request: &StartupRequest,
-    ) -> Result<CredentialPlan, Refusal> {
+    ) -> Result<CredentialPlan, StartupError> {
         self.log.record("resolve_session_egress_credentials");
         let host: HostPattern = CREDENTIAL_HOST.parse().map_err(|_| {
             Refusal::new(ErrorReason::Internal, "the host of the credential is odd")
@@ -127,7 +127,7 @@ impl EnginePlatform for SpecPlatform {
     async fn resolve_session_mcp_credentials(
         &self,
         _request: &StartupRequest,
-    ) -> Result<Vec<McpCredential>, Refusal> {
+    ) -> Result<Vec<McpCredential>, StartupError> {
         self.log.record("resolve_session_mcp_credentials");
         Ok(Vec::new())
     }

@@ -10,7 +10,7 @@ use astrabox_identity::IdentityProvider;
 use astrabox_model::ModelEndpointProvider;
 use astrabox_oauth::TokenClient;
 use astrabox_registry::Registry;
-use astrabox_sandbox::SandboxProvider;
+use astrabox_sandbox::{EgressCredentials, SandboxProvider};
 use astrabox_secrets::SecretStore;
 use astrabox_store::Store;
 use astrabox_types::ResourceLimits;
@@ -25,6 +25,8 @@ pub struct PlatformParts {
     pub models: BTreeMap<&'static str, Arc<dyn ModelEndpointProvider>>,
     /// The secret store, if there is one.
     pub secrets: Option<Arc<dyn SecretStore>>,
+    /// Where credentials are put into requests; without it no session has any.
+    pub boundary: Option<Arc<dyn EgressCredentials>>,
     /// Who callers are.
     pub identity: Arc<dyn IdentityProvider>,
     /// Where images are.

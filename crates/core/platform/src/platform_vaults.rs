@@ -65,7 +65,9 @@ impl Platform {
     /// # Errors
     /// `VAULT_NOT_FOUND`, `IDEMPOTENCY_KEY_REUSED`.
     pub async fn archive_vault(&self, ctx: &OpContext, key: Key, id: VaultId) -> Result<Vault> {
-        self.manager.archive_vault(ctx, key, id).await
+        let done = self.manager.archive_vault(ctx, key, id).await?;
+        self.manager.credentials_changed(id).await;
+        Ok(done)
     }
 
     /// Removes a vault that no agent uses, with every credential in it.
@@ -87,7 +89,10 @@ impl Platform {
         key: Key,
         draft: CredentialDraft,
     ) -> Result<VaultCredential> {
-        self.manager.create_credential(ctx, key, draft).await
+        let vault = draft.vault_id;
+        let done = self.manager.create_credential(ctx, key, draft).await?;
+        self.manager.credentials_changed(vault).await;
+        Ok(done)
     }
 
     /// One credential, without its secret.
@@ -130,7 +135,10 @@ impl Platform {
         key: Key,
         update: CredentialUpdate,
     ) -> Result<VaultCredential> {
-        self.manager.update_credential(ctx, key, update).await
+        let vault = update.vault_id;
+        let done = self.manager.update_credential(ctx, key, update).await?;
+        self.manager.credentials_changed(vault).await;
+        Ok(done)
     }
 
     /// Archives a credential; its secret is removed.
@@ -144,9 +152,12 @@ impl Platform {
         vault_id: VaultId,
         id: CredentialId,
     ) -> Result<VaultCredential> {
-        self.manager
+        let done = self
+            .manager
             .archive_credential(ctx, key, vault_id, id)
-            .await
+            .await?;
+        self.manager.credentials_changed(vault_id).await;
+        Ok(done)
     }
 
     /// Removes a credential and its secret.
@@ -160,7 +171,11 @@ impl Platform {
         vault_id: VaultId,
         id: CredentialId,
     ) -> Result<()> {
-        self.manager.delete_credential(ctx, key, vault_id, id).await
+        self.manager
+            .delete_credential(ctx, key, vault_id, id)
+            .await?;
+        self.manager.credentials_changed(vault_id).await;
+        Ok(())
     }
 
     /// Encrypts every secret with a new key and gives the key's version.

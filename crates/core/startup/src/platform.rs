@@ -23,8 +23,8 @@ pub trait EnginePlatform: Send + Sync {
     /// Where the session's model is.
     async fn resolve_model_access(
         &self,
-        environment: &EnvironmentSpec,
-        request: &ModelRequest,
+        request: &StartupRequest,
+        wanted: &ModelRequest,
     ) -> Result<ResolvedModelAccess, StartupError>;
 
     /// The secret with which the sandbox backend is spoken to, if it needs one.
@@ -33,17 +33,18 @@ pub trait EnginePlatform: Send + Sync {
         environment: &EnvironmentSpec,
     ) -> Result<Option<Secret>, Refusal>;
 
-    /// The credentials that requests of this session may carry out of the sandbox.
+    /// The credentials that requests of this session may carry out of the sandbox. When it returns, the boundary has
+    /// their values for this start's sandbox.
     async fn resolve_session_egress_credentials(
         &self,
         request: &StartupRequest,
-    ) -> Result<CredentialPlan, Refusal>;
+    ) -> Result<CredentialPlan, StartupError>;
 
     /// The credentials of the session's MCP servers.
     async fn resolve_session_mcp_credentials(
         &self,
         request: &StartupRequest,
-    ) -> Result<Vec<McpCredential>, Refusal>;
+    ) -> Result<Vec<McpCredential>, StartupError>;
 
     /// Makes durable which sandbox carries the assignment, before anything runs in it.
     async fn record_startup_allocation(

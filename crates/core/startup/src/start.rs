@@ -83,9 +83,7 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         model: request.agent.model.clone(),
         wire: needs.model_wire,
     };
-    let model = platform
-        .resolve_model_access(&request.environment, &wanted)
-        .await?;
+    let model = platform.resolve_model_access(request, &wanted).await?;
     let secret = platform
         .resolve_sandbox_backend_secret(&request.environment)
         .await?;

@@ -1,6 +1,6 @@
 //! Reading vaults and what may be known of their credentials.
 
-use astrabox_types::{AgentId, CredentialId, Vault, VaultCredential, VaultId};
+use astrabox_types::{AgentId, CredentialId, SessionId, Vault, VaultCredential, VaultId};
 use sqlx::{QueryBuilder, Row, Sqlite};
 
 use crate::page::{Page, PageToken, cut};
@@ -77,6 +77,57 @@ impl Store {
             .await?
             .ok_or(Error::NotFound)?;
         row::credential(&stored)
+    }
+
+    /// A credential, whatever its vault.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn credential_of_any_vault(&self, id: CredentialId) -> Result<CredentialRow> {
+        let stored = sqlx::query("SELECT * FROM vault_credentials WHERE id = ?")
+            .bind(id.to_string())
+            .fetch_optional(&self.readers)
+            .await?
+            .ok_or(Error::NotFound)?;
+        row::credential(&stored)
+    }
+
+    /// The endpoint of an active model key; of the oldest where there are several.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn any_model_endpoint(&self) -> Result<Option<String>> {
+        let stored = sqlx::query_scalar::<_, String>(
+            "SELECT json_extract(spec, '$.endpoint') FROM vault_credentials \
+             WHERE archived_at IS NULL AND json_extract(spec, '$.type') = 'model_key' ORDER BY id LIMIT 1",
+        )
+        .fetch_optional(&self.readers)
+        .await?;
+        Ok(stored)
+    }
+
+    /// The sessions that have a sandbox now; those whose agent's version uses this vault, or all when none is given.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn sessions_with_sandbox(&self, vault: Option<VaultId>) -> Result<Vec<SessionId>> {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "SELECT s.id FROM sessions s JOIN agent_versions v \
+             ON v.agent_id = s.agent_id AND v.version = s.agent_version \
+             WHERE (s.sandbox_id IS NOT NULL OR s.assignment_id IS NOT NULL)",
+        );
+        if let Some(vault) = vault {
+            query
+                .push(" AND EXISTS (SELECT 1 FROM json_each(v.spec, '$.vault_ids') WHERE value = ");
+            query.push_bind(vault.to_string()).push(")");
+        }
+        let rows = query
+            .push(" ORDER BY s.id")
+            .build_query_scalar::<String>()
+            .fetch_all(&self.readers)
+            .await?;
+        let id = |text: &String| text.parse().map_err(|_| Error::Corrupt { what: "id" });
+        rows.iter().map(id).collect()
     }
 
     /// The credentials of a vault, oldest first.

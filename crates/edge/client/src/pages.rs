@@ -50,6 +50,37 @@ impl Client {
         all!(self, list_agent_versions, agents, request)
     }
 
+    /// All vaults, newest first.
+    ///
+    /// # Errors
+    /// As `list_vaults`.
+    pub async fn all_vaults(&self, include_archived: bool) -> Result<Vec<v1::Vault>, ClientError> {
+        let request = v1::ListVaultsRequest {
+            page_size: PAGE_SIZE,
+            include_archived,
+            ..Default::default()
+        };
+        all!(self, list_vaults, vaults, request)
+    }
+
+    /// All credentials of a vault, oldest first.
+    ///
+    /// # Errors
+    /// As `list_vault_credentials`.
+    pub async fn all_vault_credentials(
+        &self,
+        vault_id: &str,
+        include_archived: bool,
+    ) -> Result<Vec<v1::VaultCredential>, ClientError> {
+        let request = v1::ListVaultCredentialsRequest {
+            page_size: PAGE_SIZE,
+            vault_id: vault_id.to_owned(),
+            include_archived,
+            ..Default::default()
+        };
+        all!(self, list_vault_credentials, credentials, request)
+    }
+
     /// All environments.
     ///
     /// # Errors

@@ -166,6 +166,17 @@ mod tests {
             SANDBOX_CLEANUP_UNCONFIRMED Unavailable retry
             ENGINE_FAILED Unavailable retry
             FILE_NOT_FOUND NotFound
+            VAULT_NOT_FOUND NotFound
+            VAULT_ARCHIVED FailedPrecondition
+            VAULT_IN_USE FailedPrecondition
+            VAULT_CREDENTIAL_NOT_FOUND NotFound
+            VAULT_CREDENTIAL_ARCHIVED FailedPrecondition
+            VAULT_CREDENTIAL_CONFLICT AlreadyExists
+            VAULT_CREDENTIAL_LIMIT ResourceExhausted
+            VAULT_CREDENTIAL_EXPIRED FailedPrecondition
+            VAULT_CREDENTIAL_REFRESH_FAILED FailedPrecondition
+            VAULT_CREDENTIAL_UNAVAILABLE Unavailable retry
+            SECRET_STORE_UNAVAILABLE FailedPrecondition
             DRAINING Unavailable retry
             OWNER_CHANGED Aborted retry
             DEADLINE_EXCEEDED DeadlineExceeded retry

@@ -15,11 +15,17 @@ use astrabox_store::{RuntimePatch, SessionCommit};
 use astrabox_types::{EnvironmentSpec, ErrorReason, SandboxId};
 use async_trait::async_trait;
 
-use super::{Manager, repository};
+use super::{Bearer, Manager, Missing, repository};
 use crate::Error;
 
 fn refusal(error: Error) -> Refusal {
     Refusal::new(error.reason(), error.to_string())
+}
+
+impl From<Error> for StartupError {
+    fn from(error: Error) -> Self {
+        refusal(error).into()
+    }
 }
 
 impl Manager {
@@ -39,26 +45,41 @@ impl Manager {
 #[async_trait]
 impl EnginePlatform for Manager {
     async fn deployment_settings(&self) -> Result<DeploymentSettings, Refusal> {
+        let gateway = self
+            .parts
+            .models
+            .values()
+            .find_map(|provider| provider.gateway());
+        let model_gateway = match gateway {
+            Some(gateway) => Some(gateway),
+            // A model key in a vault brings its endpoint along.
+            None => self
+                .store()
+                .any_model_endpoint()
+                .await
+                .map_err(|error| refusal(error.into()))?,
+        };
+        let authority = match &self.parts.boundary {
+            Some(boundary) => {
+                let authority = boundary.authority().await;
+                Some(authority.map_err(|error| refusal(error.into()))?)
+            }
+            None => None,
+        };
         Ok(DeploymentSettings {
-            authority: None,
             callback_address: self.parts.settings.callback_address.clone(),
-            model_gateway: self
-                .parts
-                .models
-                .values()
-                .find_map(|provider| provider.gateway()),
+            model_gateway,
+            authority,
         })
     }
 
     async fn resolve_model_access(
         &self,
-        environment: &EnvironmentSpec,
-        request: &ModelRequest,
+        request: &StartupRequest,
+        wanted: &ModelRequest,
     ) -> Result<ResolvedModelAccess, StartupError> {
-        let provider = self
-            .model_provider(&environment.model_provider)
-            .map_err(refusal)?;
-        Ok(provider.resolve(request).await?)
+        self.model_access(&request.agent, &request.environment, wanted)
+            .await
     }
 
     async fn resolve_sandbox_backend_secret(
@@ -71,17 +92,18 @@ impl EnginePlatform for Manager {
 
     async fn resolve_session_egress_credentials(
         &self,
-        _request: &StartupRequest,
-    ) -> Result<CredentialPlan, Refusal> {
-        // Sessions have no credentials until there are vaults to take them from.
-        Ok(CredentialPlan::default())
+        request: &StartupRequest,
+    ) -> Result<CredentialPlan, StartupError> {
+        // The boundary has them before anything runs in the sandbox.
+        self.give_credentials(Bearer::of(request), Missing::Refuse)
+            .await
     }
 
     async fn resolve_session_mcp_credentials(
         &self,
-        _request: &StartupRequest,
-    ) -> Result<Vec<McpCredential>, Refusal> {
-        Ok(Vec::new())
+        request: &StartupRequest,
+    ) -> Result<Vec<McpCredential>, StartupError> {
+        self.mcp_headers(Bearer::of(request)).await
     }
 
     async fn record_startup_allocation(

@@ -1,6 +1,7 @@
 //! The runtime manager: holds everything, owns every session's task. Private to this crate.
 
 mod contract;
+mod credentials;
 mod reconcile;
 mod repository;
 mod resources;
@@ -21,6 +22,7 @@ use astrabox_types::{ErrorReason, SessionId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use credentials::{Bearer, Missing};
 pub(crate) use reconcile::{destroy_proven, timed};
 
 use crate::parts::PlatformParts;

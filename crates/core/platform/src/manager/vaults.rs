@@ -3,11 +3,11 @@
 use astrabox_identity::OpContext;
 use astrabox_store::{CredentialRow, CredentialWrite, VaultPatch};
 use astrabox_types::{
-    CredentialId, CredentialSecret, CredentialSpec, ErrorReason, Secret, SessionId, Timestamp,
-    Vault, VaultCredential, VaultId,
+    CredentialId, CredentialSecret, CredentialSpec, ErrorReason, Secret, Timestamp, Vault,
+    VaultCredential, VaultId,
 };
 
-use super::resources::{agent_error, from_store};
+use super::resources::from_store;
 use super::{Manager, store_key};
 use crate::vault::{Kept, SessionCredential, archived, check, chosen, credential_error};
 use crate::{
@@ -327,34 +327,6 @@ impl Manager {
         Ok(self.store().keep_answer(key, version.0).await?)
     }
 
-    /// The credentials that a session may use: every active one of the vaults of its agent's version.
-    ///
-    /// # Errors
-    /// `VAULT_CREDENTIAL_CONFLICT` when two vaults have one for the same variable.
-    #[expect(
-        dead_code,
-        reason = "read by the startup contract of sessions with credentials"
-    )]
-    pub(crate) async fn session_credentials(
-        &self,
-        session: SessionId,
-    ) -> Result<Vec<SessionCredential>> {
-        let row = self
-            .store()
-            .session(session)
-            .await
-            .map_err(|error| match error {
-                astrabox_store::Error::NotFound => {
-                    Error::new(ErrorReason::SessionNotFound, "no session has this id")
-                }
-                error => error.into(),
-            })?;
-        let version = Some(row.session.agent_version);
-        let agent = self.store().agent(row.session.agent_id, version).await;
-        let agent = agent.map_err(agent_error)?;
-        self.credentials_of(&agent.spec.vault_ids).await
-    }
-
     /// The credentials that a session of these vaults may use.
     pub(crate) async fn credentials_of(
         &self,
@@ -372,10 +344,6 @@ impl Manager {
     /// # Errors
     /// `VAULT_CREDENTIAL_NOT_FOUND`, `VAULT_CREDENTIAL_ARCHIVED`, `VAULT_CREDENTIAL_EXPIRED`,
     /// `VAULT_CREDENTIAL_REFRESH_FAILED`, `VAULT_CREDENTIAL_UNAVAILABLE`.
-    #[expect(
-        dead_code,
-        reason = "read by the startup contract of sessions with credentials"
-    )]
     pub(crate) async fn credential_value(&self, credential: &SessionCredential) -> Result<Secret> {
         self.keeper.value(credential.vault_id, credential.id).await
     }

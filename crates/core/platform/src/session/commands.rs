@@ -93,6 +93,10 @@ impl Owner {
                 let result = self.set_mode(key, mode, runtime).await;
                 answer(reply, result)
             }
+            Command::Credentials { reply } => {
+                let result = self.renew_credentials().await;
+                answer(reply, result)
+            }
             Command::Recover { key, reply } => {
                 let result = self.recover(key).await;
                 answer(reply, result)

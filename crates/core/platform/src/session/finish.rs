@@ -113,6 +113,7 @@ impl Owner {
             let deleting = provider.delete_volume(self.row.volume_id);
             timed("delete volume", deleting).await?;
         }
+        self.manager.revoke_issued(self.id).await;
         let mut draft = Draft::default();
         self.forget_engine(&mut draft, true);
         draft.answer(key, &());

@@ -1,6 +1,7 @@
 //! One task per session owns it: every change goes through its mailbox, every write carries its epoch.
 
 mod commands;
+mod credentials;
 mod draft;
 mod finish;
 mod owner;
@@ -52,6 +53,10 @@ pub(crate) enum Command {
         key: Option<Key>,
         mode: String,
         reply: Reply<Option<String>>,
+    },
+    /// The credentials have changed.
+    Credentials {
+        reply: Reply<()>,
     },
     Release {
         key: Option<Key>,

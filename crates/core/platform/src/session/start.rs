@@ -135,11 +135,13 @@ impl Owner {
             Conversation::Resume { .. } => self.saved_state().await?,
             _ => Vec::new(),
         };
+        // The same for as long as the decision is: what an interrupted start made has this id as well.
+        let new_sandbox_id = SandboxId::derived(self.id.uuid(), &[assignment_id.as_str()]);
         Ok(StartupRequest {
             session_id: self.id,
             session_kind: self.row.session.kind,
             assignment_id,
-            new_sandbox_id: SandboxId::new(),
+            new_sandbox_id,
             epoch: self.epoch,
             agent: self.agent.spec.clone(),
             environment: self.environment.spec.clone(),

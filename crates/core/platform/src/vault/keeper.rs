@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
+use astrabox_egress::MintKey;
+use astrabox_model::IssuedCredential;
 use astrabox_oauth::TokenClient;
 use astrabox_secrets::{ErrorKind, KeyVersion, SecretName, SecretStore};
 use astrabox_store::Store;
-use astrabox_types::{CredentialId, ErrorReason, Secret};
+use astrabox_types::{CredentialId, CredentialSecret, ErrorReason, Secret, SessionId, Timestamp};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard};
 use tokio_util::task::TaskTracker;
@@ -16,6 +19,11 @@ use crate::{Error, IdempotencyKey, Result};
 
 /// The name of the key that digests of requests with secrets are made with.
 const DIGEST_KEY: &str = "platform/digest-key";
+/// The name of the key that placeholders are minted with.
+const MINT_KEY: &str = "platform/mint-key";
+
+/// How long an issued credential has to be good for at least.
+const ISSUED_RESERVE: Duration = Duration::from_secs(3600);
 
 /// Keeps the secrets of credentials.
 pub(crate) struct Keeper {
@@ -25,6 +33,7 @@ pub(crate) struct Keeper {
     /// A refresh goes to its end although nobody waits for it any more.
     pub(super) tasks: TaskTracker,
     digest_key: OnceCell<Secret>,
+    mint_key: OnceCell<MintKey>,
     /// Who writes a credential's secret holds its lock.
     busy: Mutex<HashMap<CredentialId, Weak<AsyncMutex<()>>>>,
 }
@@ -42,6 +51,7 @@ impl Keeper {
             oauth,
             tasks,
             digest_key: OnceCell::new(),
+            mint_key: OnceCell::new(),
             busy: Mutex::default(),
         }
     }
@@ -150,7 +160,9 @@ impl Keeper {
         let Some(IdempotencyKey { key, digest }) = key else {
             return Ok(None);
         };
-        let secret = self.digest_key.get_or_try_init(|| self.find_digest_key());
+        let secret = self
+            .digest_key
+            .get_or_try_init(|| self.find_key(DIGEST_KEY));
         let mut sha = Sha256::new();
         sha.update(secret.await?.expose());
         sha.update(digest.as_bytes());
@@ -159,9 +171,76 @@ impl Keeper {
         Ok(Some(IdempotencyKey { key, digest }))
     }
 
-    async fn find_digest_key(&self) -> Result<Secret> {
+    /// The key of this deployment's placeholders.
+    pub(crate) async fn mint_key(&self) -> Result<&MintKey> {
+        let find = || async {
+            let key = self.find_key(MINT_KEY).await?;
+            let bytes = key.expose().try_into().map_err(|_| {
+                Error::new(
+                    ErrorReason::VaultCredentialUnavailable,
+                    "the key of placeholders in the secret store has another length",
+                )
+            })?;
+            Ok(MintKey::new(bytes))
+        };
+        self.mint_key.get_or_try_init(find).await
+    }
+
+    /// What a model endpoint has issued for a session and is still good for a while.
+    pub(crate) async fn issued(&self, session: SessionId) -> Result<Option<Issued>> {
+        let Some(kept) = self.read_issued(session).await? else {
+            return Ok(None);
+        };
+        let soon = Timestamp::now() + ISSUED_RESERVE;
+        let lasts = kept.expires_at.is_none_or(|end| end > soon);
+        Ok(Some(kept).filter(|_| lasts).and_then(Issued::of))
+    }
+
+    /// Keeps what was issued, in place of what was issued before, and gives its value.
+    pub(crate) async fn keep_issued(
+        &self,
+        session: SessionId,
+        issued: IssuedCredential,
+    ) -> Result<Secret> {
+        let value = Secret::new(issued.secret.expose().to_vec());
+        let kept = Kept {
+            secret: CredentialSecret {
+                value: issued.secret,
+                // Its name at the endpoint, which goes where it goes.
+                refresh_token: Some(Secret::new(issued.id.into_bytes())),
+                client_secret: None,
+            },
+            expires_at: Some(issued.expires_at),
+        };
+        self.keep_again(&issued_name(session), &kept).await?;
+        Ok(value)
+    }
+
+    /// Forgets what was issued for a session and gives it.
+    pub(crate) async fn take_issued(&self, session: SessionId) -> Result<Option<Issued>> {
+        if self.secrets.is_none() {
+            return Ok(None);
+        }
+        let Some(kept) = self.read_issued(session).await? else {
+            return Ok(None);
+        };
+        let name = SecretName::new(issued_name(session)).map_err(secret_error)?;
+        self.secrets()?.remove(&name).await.map_err(secret_error)?;
+        Ok(Issued::of(kept))
+    }
+
+    async fn read_issued(&self, session: SessionId) -> Result<Option<Kept>> {
+        let name = SecretName::new(issued_name(session)).map_err(secret_error)?;
+        match self.secrets()?.get(&name).await {
+            Ok(kept) => Ok(Kept::unpack(&kept).ok()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(secret_error(error)),
+        }
+    }
+
+    async fn find_key(&self, name: &str) -> Result<Secret> {
         let secrets = self.secrets()?;
-        let name = SecretName::new(DIGEST_KEY).map_err(secret_error)?;
+        let name = SecretName::new(name).map_err(secret_error)?;
         match secrets.get(&name).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             found => return found.map_err(secret_error),
@@ -179,6 +258,28 @@ impl Keeper {
     pub(crate) async fn rotate_key(&self) -> Result<KeyVersion> {
         self.secrets()?.rotate_key().await.map_err(secret_error)
     }
+}
+
+/// What a model endpoint has issued for a session.
+pub(crate) struct Issued {
+    /// Its name at the endpoint.
+    pub(crate) id: String,
+    /// Its value.
+    pub(crate) secret: Secret,
+}
+
+impl Issued {
+    fn of(kept: Kept) -> Option<Self> {
+        let id = kept.secret.refresh_token?;
+        Some(Self {
+            id: String::from_utf8(id.expose().to_vec()).ok()?,
+            secret: kept.secret.value,
+        })
+    }
+}
+
+fn issued_name(session: SessionId) -> String {
+    format!("issued/{session}")
 }
 
 /// A store that failed, without what it says for logs.

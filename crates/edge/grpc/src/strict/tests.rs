@@ -135,7 +135,7 @@ fn a_full_request_of_known_fields_passes() {
             networking: Some(v1::Networking {
                 r#type: Some(v1::networking::Type::Limited(v1::LimitedNetworking {
                     allowed_hosts: vec!["a".into(), "b".into()],
-                    allow_mcp_servers: false,
+                    allow_mcp_servers: true,
                 })),
             }),
             permission_level: v1::PermissionLevel::Advanced.into(),
