@@ -86,12 +86,11 @@ impl Connection<'_> {
             Ok(request) => request,
             Err(reason) => return self.refuse(reason, Some(&method)).await,
         };
-        let credentials = self.tunnel.workload.credentials();
         let asked = Asked::of(&method, &self.tunnel.destination);
         let Tunnel {
             workload, services, ..
         } = self.tunnel;
-        let outgoing = match Outgoing::prepare(request, credentials, true) {
+        let outgoing = match Outgoing::prepare(request, workload, true) {
             Ok(outgoing) => outgoing,
             Err(refusal) => {
                 deny_placeholder(workload, services, &refusal, asked).await;

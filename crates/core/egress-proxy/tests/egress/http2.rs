@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::support::credentials::{CANARY, grant, in_body, placeholder, stand_for};
 use crate::support::secure::{ClientTls, H1, H2, Root, Secure};
 use crate::support::upstream::Conversation;
-use crate::support::{Sandbox, Stand, soon, until};
+use crate::support::{Sandbox, Stand, soon, still, until};
 
 type Log = Arc<std::sync::Mutex<Vec<String>>>;
 
@@ -432,15 +432,9 @@ async fn a_client_that_does_not_read_makes_the_upstream_wait() {
     let mut requests = client.requests.clone().ready().await.unwrap();
     let (response, _) = requests.send_request(request, true).unwrap();
     let response = soon("the head", response).await.unwrap();
-    let sent = || place.received()[0].matches('.').count() * 16 * 1024;
     // It stands still after what the windows have room for.
-    let mut before = usize::MAX;
-    until("the upstream to wait", async || {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        let now = sent();
-        let still = now == before && now > 0;
-        before = now;
-        still
+    let before = still("the upstream to wait", || {
+        place.received()[0].matches('.').count() * 16 * 1024
     })
     .await;
     assert!(
@@ -582,5 +576,25 @@ async fn a14_an_upstream_that_fails_is_a_typed_answer_in_http2_as_well() {
     assert_eq!(
         (answer.status, answer.reason()),
         (502, Some("upstream_certificate"))
+    );
+}
+
+#[tokio::test]
+async fn d11_a_length_that_lies_completes_no_request() {
+    let place = Place::new(BodyPlace::Refuse).await;
+    for (stated, sent) in [(3, "hello"), (9, "hello")] {
+        let client = place.client().await;
+        let request = get("https://good.test/")
+            .method("POST")
+            .header("content-length", stated)
+            .body(())
+            .unwrap();
+        let answer = client.send(request, &[sent.as_bytes()]).await;
+        assert!(answer.is_err(), "{stated}");
+    }
+    let received = place.received();
+    assert!(
+        !received.iter().any(|text| text.ends_with("end")),
+        "{received:?}"
     );
 }

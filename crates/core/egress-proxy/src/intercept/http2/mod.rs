@@ -24,9 +24,10 @@ use crate::sockets::Handle;
 /// How many streams a client may have open at once.
 const MOST_STREAMS: u32 = 100;
 
-/// How much of each stream may be on its way, in bytes, and of the whole connection.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// How much of each stream may be on its way, in bytes, and of the whole connection: what a side that does not read
+/// makes the role keep.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// How many streams that the client opens and resets at once may be waiting for us before it is cut off
 /// (CVE-2023-44487).

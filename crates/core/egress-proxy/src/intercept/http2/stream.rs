@@ -16,6 +16,7 @@ use super::super::Tunnel;
 use super::transfer::{Failed, Held, down, hold, up};
 use super::{Fate, head};
 use crate::answer::Reason;
+use crate::budget::{Budget, Share};
 use crate::connection::End;
 use crate::exchange::MOST_HELD;
 use crate::inject::{Filter, Injection};
@@ -64,6 +65,7 @@ pub(super) async fn serve(
             requests,
             injection: &mut injection,
             meter: &meter,
+            budget: &tunnel.workload.budget,
             answered: &mut answered,
         };
         tokio::select! {
@@ -131,6 +133,7 @@ struct Exchange<'a> {
     requests: SendRequest<Bytes>,
     injection: &'a mut Injection,
     meter: &'a Meter,
+    budget: &'a Arc<Budget>,
     answered: &'a mut bool,
 }
 
@@ -199,18 +202,22 @@ impl Exchange<'_> {
             .as_ref()
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let told = treatment.length(length, MOST_HELD as u64);
+        let share = Share::of(self.budget);
         let held = if treatment == BodyTreatment::Unseen {
             Held {
                 ready: Vec::new(),
                 complete: body.is_end_stream(),
+                share,
             }
         } else {
-            hold(body, &mut filter, told == BodyLength::Collect, self.meter).await?
+            let to_the_end = told == BodyLength::Collect;
+            hold(body, &mut filter, to_the_end, share, self.meter).await?
         };
         let new = match told {
             BodyLength::Keep => stated,
-            BodyLength::Collect => Some(HeaderValue::from(held.length())),
-            BodyLength::Stream => None,
+            BodyLength::Collect if held.complete => Some(HeaderValue::from(held.length())),
+            BodyLength::Collect if treatment == BodyTreatment::Scan => stated,
+            BodyLength::Collect | BodyLength::Stream => None,
         };
         if let Some(new) = new {
             outgoing.headers_mut().insert(CONTENT_LENGTH, new);
