@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use astrabox_client::{Client, v1};
@@ -21,7 +20,6 @@ use crate::{Conversation, Program, Stage, must};
 /// What every canary begins with. In a pattern it is written so that the pattern does not find itself.
 const CANARY: &str = "canary-0f6e-";
 const PATTERN: &str = "can[a]ry-0f6e-";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn canary(what: &str) -> String {
     format!("{CANARY}{what}-2c7d41")
