@@ -4,6 +4,7 @@ mod head;
 mod stream;
 mod transfer;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::{ClientTls, Tunnel, UpstreamTls};
 use crate::answer::Reason;
 use crate::connection::End;
+use crate::exchange::Io;
 use crate::http::head::MAX_HEAD;
 use crate::http::read::{HEAD_TIME, QUIET};
 use crate::meter::Meter;
@@ -55,6 +57,18 @@ pub(super) async fn serve(
         Handle::of(&client.get_ref().0.stream),
         Handle::of(upstream.get_ref().0),
     ];
+    run(client, upstream, address, handles, tunnel, ledger).await
+}
+
+/// The same over any two connections; `handles` are those of their sockets.
+pub(crate) async fn run<C: Io, U: Io>(
+    client: C,
+    upstream: U,
+    address: Option<SocketAddr>,
+    handles: Vec<Handle>,
+    tunnel: &Tunnel<'_>,
+    ledger: &Ledger,
+) -> End {
     let both = async { tokio::try_join!(accept(client), connect(upstream)) };
     let (mut client, (requests, upstream)) = match timeout(HEAD_TIME, both).await {
         Ok(Ok(both)) => both,
@@ -147,9 +161,7 @@ impl Resets {
     }
 }
 
-type ClientConnection = Connection<ClientTls, Bytes>;
-
-async fn accept(client: ClientTls) -> Result<ClientConnection, h2::Error> {
+async fn accept<C: Io>(client: C) -> Result<Connection<C, Bytes>, h2::Error> {
     server::Builder::new()
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(MAX_FIELDS)
@@ -160,11 +172,9 @@ async fn accept(client: ClientTls) -> Result<ClientConnection, h2::Error> {
         .await
 }
 
-type Upstream = client::Connection<UpstreamTls, Bytes>;
-
-async fn connect(
-    upstream: UpstreamTls,
-) -> Result<(client::SendRequest<Bytes>, Upstream), h2::Error> {
+async fn connect<U: Io>(
+    upstream: U,
+) -> Result<(client::SendRequest<Bytes>, client::Connection<U, Bytes>), h2::Error> {
     client::Builder::new()
         .enable_push(false)
         .max_header_list_size(MAX_FIELDS)
@@ -175,7 +185,7 @@ async fn connect(
 }
 
 /// Lets what is on its way arrive, and closes in the ordinary way.
-async fn finish(mut client: ClientConnection, handles: Vec<Handle>) -> End {
+async fn finish<C: Io>(mut client: Connection<C, Bytes>, handles: Vec<Handle>) -> End {
     handles.into_iter().for_each(Handle::settle);
     let closed = std::future::poll_fn(|cx| client.poll_closed(cx));
     match timeout(FAREWELL, closed).await {
