@@ -103,6 +103,8 @@ pub(crate) async fn run<C: Io, U: Io>(
                 quiet.touch();
                 if resets.is_too_many(fate) {
                     client.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+                } else if fate == Fate::NotTaken {
+                    client.graceful_shutdown();
                 }
             }
             () = quiet.idle(QUIET), if streams.is_empty() => {
@@ -137,6 +139,8 @@ enum Fate {
     Served,
     /// The client did not wait for its answer.
     GivenUp,
+    /// The upstream takes no more; the client has to open another tunnel.
+    NotTaken,
 }
 
 /// The streams that a client gives up: each costs the upstream a request, and the client next to nothing.
@@ -148,7 +152,7 @@ struct Resets {
 
 impl Resets {
     fn is_too_many(&mut self, fate: Fate) -> bool {
-        if fate == Fate::Served {
+        if fate != Fate::GivenUp {
             return false;
         }
         let now = Instant::now();
