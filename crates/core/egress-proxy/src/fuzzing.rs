@@ -223,27 +223,60 @@ static SERVICES: LazyLock<Arc<Services>> = LazyLock::new(|| {
 mod tests {
     use std::path::Path;
 
-    /// Runs a target over its committed corpus, and over what is no corpus at all.
-    fn replay(name: &str, target: fn(&[u8])) {
+    /// Runs a target over its committed corpus, over what comes of it by chance, and over what is no corpus at all.
+    fn replay(name: &str, target: fn(&[u8]), rounds: usize) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../../fuzz/corpus")
             .join(name);
-        let mut count = 0;
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            target(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count >= 12, "{name} has {count} inputs");
+        let files = std::fs::read_dir(&folder).unwrap();
+        let corpus: Vec<Vec<u8>> = files
+            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+            .collect();
+        assert!(corpus.len() >= 12, "{name} has {} inputs", corpus.len());
         target(b"");
+        corpus.iter().for_each(|input| target(input));
+        let mut chance = Chance(1);
+        for _ in 0..rounds {
+            let mut input = corpus[chance.below(corpus.len())].clone();
+            let other = &corpus[chance.below(corpus.len())];
+            for _ in 0..=chance.below(4) {
+                let at = chance.below(input.len());
+                match chance.below(4) {
+                    0 => input[at] = chance.below(256) as u8,
+                    1 => input.insert(at, chance.below(256) as u8),
+                    2 => input.extend_from_slice(&other[chance.below(other.len())..]),
+                    _ => {
+                        input.remove(at);
+                    }
+                }
+                if input.is_empty() {
+                    break;
+                }
+            }
+            target(&input);
+        }
+    }
+
+    /// The same numbers in each run (Knuth's linear congruential generator).
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % limit.max(1)
+        }
     }
 
     #[test]
     fn request_heads_of_the_corpus_keep_their_promises() {
-        replay("request_head", super::request_head);
+        replay("request_head", super::request_head, 5000);
     }
 
     #[test]
     fn streams_of_the_corpus_keep_their_promises() {
-        replay("http2", super::http2);
+        replay("http2", super::http2, 500);
     }
 }
