@@ -42,7 +42,7 @@ pub(super) fn install(context: &mut Context, limit: Duration) -> Result<Outcome>
     } else {
         fs::create_dir_all(&tools)?;
         let partial = tools.join(format!("litellm-{}.partial", std::process::id()));
-        let outcome = fill(context, &python, &partial, &lock, limit)?;
+        let outcome = fill(context, python, &partial, &lock, limit)?;
         if outcome.is_passed() {
             fs::write(partial.join("requirements.lock"), &wanted)?;
             put(&partial, &folder, &wanted)?;

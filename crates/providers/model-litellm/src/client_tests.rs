@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -26,12 +26,12 @@ fn ask(url: String) -> Ask<'static> {
     }
 }
 
-/// A server that reads one request's head and writes this; what it read comes over the channel.
-async fn server(answer: Vec<u8>) -> (SocketAddr, oneshot::Receiver<String>) {
+/// A server that reads one request's head, writes this, and then gives what it read.
+async fn server(answer: Vec<u8>) -> (SocketAddr, JoinSet<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, read) = oneshot::channel();
-    tokio::spawn(async move {
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -39,12 +39,12 @@ async fn server(answer: Vec<u8>) -> (SocketAddr, oneshot::Receiver<String>) {
                 break;
             }
         }
-        let _ = sender.send(String::from_utf8_lossy(&head).into_owned());
         // The client may have had enough.
         let _ = stream.write_all(&answer).await;
         let _ = stream.shutdown().await;
+        String::from_utf8_lossy(&head).into_owned()
     });
-    (address, read)
+    (address, serving)
 }
 
 async fn fault(client: &Client, url: String) -> Fault {
@@ -57,7 +57,8 @@ async fn fault(client: &Client, url: String) -> Fault {
 #[tokio::test]
 async fn an_answer_is_read_to_its_end_with_and_without_a_length() {
     for head in ["content-length: 5\r\n", "connection: close\r\n"] {
-        let (address, read) = server(format!("HTTP/1.1 418 X\r\n{head}\r\nhello").into()).await;
+        let (address, mut serving) =
+            server(format!("HTTP/1.1 418 X\r\n{head}\r\nhello").into()).await;
         let secret = Secret::new(b"sk-canary".to_vec());
         let asked = Ask {
             credential: Some(&secret),
@@ -65,7 +66,7 @@ async fn an_answer_is_read_to_its_end_with_and_without_a_length() {
         };
         let answer = client().send(asked).await.unwrap_or_else(|f| panic!("{f}"));
         assert_eq!((answer.status, &answer.body[..]), (418, &b"hello"[..]));
-        let read = read.await.unwrap();
+        let read = serving.join_next().await.unwrap().unwrap();
         assert!(
             read.starts_with("GET /gate/v1/models HTTP/1.1\r\n"),
             "{read}"
@@ -85,7 +86,7 @@ async fn an_answer_that_breaks_off_is_none() {
         b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{\"data\":",
         b"not http at all\r\n\r\n",
     ] {
-        let (address, _) = server(answer.to_vec()).await;
+        let (address, _serving) = server(answer.to_vec()).await;
         let fault = fault(&client(), format!("http://{address}/")).await;
         assert!(matches!(fault, Fault::Broken(_)), "{fault:?}");
     }
@@ -95,7 +96,7 @@ async fn an_answer_that_breaks_off_is_none() {
 async fn an_answer_without_an_end_is_cut_at_its_size() {
     let mut answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
     answer.resize(answer.len() + MAX_ANSWER + 1, b'x');
-    let (address, _) = server(answer).await;
+    let (address, _serving) = server(answer).await;
     let fault = fault(&client(), format!("http://{address}/")).await;
     assert!(matches!(fault, Fault::TooLarge), "{fault:?}");
 }
@@ -156,7 +157,8 @@ async fn a_certificate_is_verified_before_a_byte_is_sent() {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let serving = tokio::spawn(async move {
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
         let mut trusted = 0;
         while trusted == 0 {
             let (stream, _) = listener.accept().await.unwrap();
@@ -183,5 +185,6 @@ async fn a_certificate_is_verified_before_a_byte_is_sent() {
     let answer = trusting.send(ask(url())).await;
     let answer = answer.unwrap_or_else(|fault| panic!("{fault:?}"));
     assert_eq!(&answer.body[..], b"ok");
-    assert_eq!(serving.await.unwrap(), 1, "only who trusts it asks it");
+    let trusted = serving.join_next().await.unwrap().unwrap();
+    assert_eq!(trusted, 1, "only who trusts it asks it");
 }

@@ -15,6 +15,7 @@ use astrabox_types::{Secret, SessionId};
 use async_trait::async_trait;
 use gateway::Gateway;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 const MASTER: &str = "sk-master-canary-canary";
 const CREDENTIAL: &str = "vcrd_0190f2a47e0b7c1d8f3a123456789abc";
@@ -25,6 +26,7 @@ fn master() -> Secret {
 
 struct Fixture {
     gateway: Gateway,
+    _serving: JoinSet<()>,
     config: Value,
 }
 
@@ -61,7 +63,7 @@ impl ModelFixture for Fixture {
 }
 
 async fn fixture(more: Value) -> Fixture {
-    let (gateway, address) = Gateway::start(MASTER).await;
+    let (gateway, address, serving) = Gateway::start(MASTER).await;
     let mut config = json!({
         "base_url": "http://models.test:4000",
         "management_url": format!("http://{address}"),
@@ -70,7 +72,11 @@ async fn fixture(more: Value) -> Fixture {
     for (key, value) in more.as_object().into_iter().flatten() {
         config[key] = value.clone();
     }
-    Fixture { gateway, config }
+    Fixture {
+        gateway,
+        _serving: serving,
+        config,
+    }
 }
 
 async fn provider(fixture: &Fixture) -> Arc<dyn ModelEndpointProvider> {
@@ -141,7 +147,7 @@ async fn a_key_is_for_one_session_and_its_model_with_an_end_and_a_budget() {
 
 #[tokio::test]
 async fn what_is_wrong_is_told_by_kind_and_without_a_key() {
-    let (_gateway, address) = Gateway::start(MASTER).await;
+    let (_gateway, address, _serving) = Gateway::start(MASTER).await;
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = closed.local_addr().unwrap();
     drop(closed);

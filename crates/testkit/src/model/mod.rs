@@ -58,8 +58,9 @@
 //! together with others that ask the same; give those different words.
 //!
 //! What a program adds to the user's words (`<environment_context>...`, `<system-reminder>...`, and
-//! any text that is one element from end to end) is not taken for a prompt. Where a program asks by
-//! itself, with nothing but such a text after the model's answer, the model says `noted`.
+//! any text that is one element from end to end) is not taken for a prompt, nor is a system message
+//! that a gateway passes on in the user's name. Where a program asks by itself, with nothing but such
+//! a text after the model's answer, the model says `noted`.
 //!
 //! Tests that want more than a prompt can say give a closure ([`Builder::script`]) or queue a
 //! [`Reply`] ([`ScriptedModel::enqueue`]); both are asked before the directives.

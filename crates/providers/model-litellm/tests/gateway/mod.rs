@@ -21,9 +21,9 @@ const GENERATED: &str = include_str!("../recorded/key_generate.json");
 
 /// The gateway. A clone is the same one.
 #[derive(Clone)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     /// Its own key.
-    pub master: String,
+    pub(crate) master: String,
     state: Arc<Mutex<State>>,
 }
 
@@ -37,8 +37,8 @@ struct State {
 }
 
 impl Gateway {
-    /// A gateway at a free port of the loopback; it ends with the runtime.
-    pub async fn start(master: &str) -> (Self, SocketAddr) {
+    /// A gateway at a free port of the loopback, with the task that serves it; it ends when that is dropped.
+    pub(crate) async fn start(master: &str) -> (Self, SocketAddr, JoinSet<()>) {
         let gateway = Self {
             master: master.to_owned(),
             state: Arc::default(),
@@ -46,7 +46,8 @@ impl Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let served = gateway.clone();
-        tokio::spawn(async move {
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let gateway = served.clone();
@@ -58,17 +59,17 @@ impl Gateway {
                     .spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
-        (gateway, address)
+        (gateway, address, serving)
     }
 
     /// Whether a model request with this key is answered.
-    pub fn accepts(&self, key: &[u8]) -> bool {
+    pub(crate) fn accepts(&self, key: &[u8]) -> bool {
         let known = |value: &String| value.as_bytes() == key;
         known(&self.master) || self.state().keys.values().any(known)
     }
 
     /// What was asked of `POST /key/generate`.
-    pub fn asked(&self) -> Vec<Value> {
+    pub(crate) fn asked(&self) -> Vec<Value> {
         self.state().asked.clone()
     }
 

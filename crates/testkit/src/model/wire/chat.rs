@@ -26,9 +26,23 @@ pub(super) fn decode(body: &Value) -> Result<Conversation, String> {
     })
 }
 
+/// How LiteLLM 1.108.7 begins a message of the user's role that it made from a system message in the middle of a
+/// conversation (`prompt_templates/mid_conversation_system.py`).
+const OPERATOR_NOTE: &str = "Operator note (not from the user):";
+
 fn read_message(message: &Value, entries: &mut Vec<Entry>) {
     let texts = texts(&message["content"]);
+    let noted = texts
+        .first()
+        .is_some_and(|text| text.starts_with(OPERATOR_NOTE));
     match message["role"].as_str() {
+        Some("user") if noted => {
+            entries.extend(
+                texts
+                    .into_iter()
+                    .map(|text| Entry::Context(text.to_owned())),
+            );
+        }
         Some("user") => entries.extend(texts.into_iter().map(user_entry)),
         Some("tool") => entries.push(Entry::Result {
             id: text_of(&message["tool_call_id"]),

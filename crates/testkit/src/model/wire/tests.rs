@@ -147,6 +147,10 @@ fn a_chat_history_is_read() {
             "messages": [
                 {"role": "system", "content": "be good"},
                 {"role": "user", "content": [{"type": "text", "text": "one"}]},
+                {"role": "user", "content": [
+                    {"type": "text", "text": "Operator note (not from the user): it was a system message."},
+                    {"type": "text", "text": "be brief"},
+                ]},
                 {"role": "assistant", "content": null, "tool_calls": [
                     {"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}},
                 ]},
@@ -156,6 +160,8 @@ fn a_chat_history_is_read() {
         &[
             context("be good"),
             user_entry("one"),
+            context("Operator note (not from the user): it was a system message."),
+            context("be brief"),
             call("a", "bash"),
             result("a", "two"),
         ],
