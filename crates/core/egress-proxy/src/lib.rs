@@ -59,6 +59,9 @@ mod control;
 mod credentials;
 mod dial;
 mod exchange;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod http;
 mod inject;

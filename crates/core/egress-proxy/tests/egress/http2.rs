@@ -87,6 +87,9 @@ async fn serve(conversation: Conversation<crate::support::secure::ServerTls>, lo
     let mut connection = h2::server::handshake(conversation.stream).await.unwrap();
     let mut streams = JoinSet::new();
     while let Some(Ok((request, respond))) = connection.accept().await {
+        if request.uri().path() == "/goodbye" {
+            connection.graceful_shutdown();
+        }
         streams.spawn(answer(request, respond, Arc::clone(&log)));
     }
 }
@@ -597,4 +600,30 @@ async fn d11_a_length_that_lies_completes_no_request() {
         !received.iter().any(|text| text.ends_with("end")),
         "{received:?}"
     );
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_goodbye_is_passed_on_and_another_tunnel_works() {
+    let place = Place::new(BodyPlace::Pass).await;
+    let client = place.client().await;
+    let goodbye = get("https://good.test/goodbye").body(()).unwrap();
+    assert_eq!(client.send(goodbye, &[]).await.unwrap().status, 200);
+    // Requests that it does not take any more are told to be asked again, until the connection is gone.
+    soon("the end of the connection", async {
+        loop {
+            let request = get("https://good.test/").body(()).unwrap();
+            match client.send(request, &[]).await {
+                Ok(answer) => assert_eq!(answer.status, 200),
+                Err(error) => {
+                    let refused = error.reason() == Some(Reason::REFUSED_STREAM);
+                    assert!(refused || error.is_go_away() || error.is_io(), "{error}");
+                    break;
+                }
+            }
+        }
+    })
+    .await;
+    let client = place.client().await;
+    let request = get("https://good.test/").body(()).unwrap();
+    assert_eq!(client.send(request, &[]).await.unwrap().status, 200);
 }
