@@ -17,9 +17,9 @@ const CLONE_TIMEOUT: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(30);
 /// How much of what git says last is told.
 const TOLD: usize = 2000;
-/// Where a clone grows, and where it is when it is whole; on the workspace's own volume.
-const GROWING: &str = "clone.partial";
-const WHOLE: &str = "clone";
+/// Where a clone grows, and where it is when it is whole: in the workspace, because a tree moves only within a mount.
+const GROWING: &str = ".astrabox-clone.partial";
+const WHOLE: &str = ".astrabox-clone";
 /// Its entry moves last: with it there, the checkout is whole.
 const GIT: &str = ".git";
 
@@ -36,21 +36,16 @@ pub(super) async fn clone(
     env: &BTreeMap<String, String>,
     epoch: u64,
 ) -> Outcome<()> {
-    let folder = path(format!("{HOME}/.astrabox"))?;
-    let (growing, whole) = (below(&folder, GROWING)?, below(&folder, WHOLE)?);
     let workspace = path(WORKSPACE)?;
-    if names(workload, &folder)
-        .await?
-        .iter()
-        .any(|name| name == WHOLE)
-    {
+    let (growing, whole) = (below(&workspace, GROWING)?, below(&workspace, WHOLE)?);
+    let there = names(workload, &workspace).await?;
+    if there.iter().any(|name| name == WHOLE) {
         return move_in(workload, &whole, &workspace).await;
     }
-    if !names(workload, &workspace).await?.is_empty() {
+    if there.iter().any(|name| name != GROWING) {
         return Ok(());
     }
     workload.remove(&growing).await.map_err(sandbox)?;
-    workload.make_dir(&folder).await.map_err(sandbox)?;
     run_git(workload, repository, env, &growing, epoch).await?;
     workload.rename(&growing, &whole).await.map_err(sandbox)?;
     move_in(workload, &whole, &workspace).await
