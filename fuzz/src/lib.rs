@@ -4,3 +4,8 @@
 //! the crates only, so that a test of the crate can include the file and run it over the corpus on any toolchain.
 
 pub mod egress;
+
+/// The readers of the egress proxy, which its feature `fuzzing` shows.
+pub mod proxy {
+    pub use astrabox_egress_proxy::fuzzing::{http2, request_head};
+}

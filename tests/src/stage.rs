@@ -351,6 +351,15 @@ impl Conversation {
         }
     }
 
+    /// Reads what was there before the watch began.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub async fn catch_up(&mut self) -> Result<()> {
+        while !matches!(self.next().await?, WatchItem::CaughtUp { .. }) {}
+        Ok(())
+    }
+
     /// Reads until the session is in this state.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use astrabox_client::{Client, ClientError, Json, Message, v1};
+use astrabox_client::{Client, ClientError, v1};
 use astrabox_testkit::server::{ServerOptions, ServerProcess};
 use astrabox_tests::must;
 use prost_types::FieldMask;
@@ -31,10 +31,9 @@ impl Stage {
 
     /// Writes an answer down.
     #[track_caller]
-    fn ok<T: Message>(&mut self, name: &str, answer: Result<T, ClientError>) -> T {
+    fn ok<T: std::fmt::Debug>(&mut self, answer: Result<T, ClientError>) -> T {
         let answer = must(answer);
-        self.told
-            .push(Json::default().of(name, &answer).to_string());
+        self.told.push(format!("{answer:?}"));
         answer
     }
 
@@ -54,13 +53,13 @@ impl Stage {
             ..Default::default()
         };
         let answer = self.client.create_vault(request).await;
-        let made = self.ok("CreateVaultResponse", answer);
+        let made = self.ok(answer);
         made.vault.expect("a vault").id
     }
 
     async fn add(&mut self, request: v1::CreateVaultCredentialRequest) -> v1::VaultCredential {
         let answer = self.client.create_vault_credential(request).await;
-        let made = self.ok("CreateVaultCredentialResponse", answer);
+        let made = self.ok(answer);
         made.credential.expect("a credential")
     }
 
@@ -244,10 +243,8 @@ async fn no_answer_no_log_line_and_no_file_has_a_secret() {
             first,
             "a repeated call is answered alike"
         );
-        let other = v1::CreateVaultCredentialRequest {
-            secret: secret("canary-other-2c2c"),
-            ..keyed.clone()
-        };
+        let mut other = keyed.clone();
+        other.secret.as_mut().expect("a secret").value = "canary-other-2c2c".to_owned();
         let answer = stage.client.create_vault_credential(other).await;
         assert_eq!(stage.refused(answer), "IDEMPOTENCY_KEY_REUSED");
         // Again under another key: the place is taken.
@@ -281,7 +278,7 @@ async fn no_answer_no_log_line_and_no_file_has_a_secret() {
             ..Default::default()
         };
         let answer = stage.update(credential, request, &["secret"]).await;
-        let updated = stage.ok("UpdateVaultCredentialResponse", answer);
+        let updated = stage.ok(answer);
         assert_eq!(updated.credential.expect("a credential").secret_version, 2);
     }
     assert_eq!(
@@ -294,13 +291,13 @@ async fn no_answer_no_log_line_and_no_file_has_a_secret() {
         .client
         .rotate_secret_key(v1::RotateSecretKeyRequest::default());
     let rotated = rotated.await;
-    assert_eq!(stage.ok("RotateSecretKeyResponse", rotated).key_version, 2);
+    assert_eq!(stage.ok(rotated).key_version, 2);
     let list = v1::ListVaultCredentialsRequest {
         vault_id: vault.clone(),
         ..Default::default()
     };
     let answer = stage.client.list_vault_credentials(list).await;
-    let all = stage.ok("ListVaultCredentialsResponse", answer);
+    let all = stage.ok(answer);
     assert_eq!(all.credentials.len(), made.len());
     // While the files are there, at every place: state, database and its log, sockets' folder, the server's log.
     let look = |stage: &Stage| {
@@ -322,7 +319,7 @@ async fn no_answer_no_log_line_and_no_file_has_a_secret() {
         ..Default::default()
     };
     let answer = stage.client.archive_vault(archive).await;
-    stage.ok("ArchiveVaultResponse", answer);
+    stage.ok(answer);
     assert_eq!(stage.values(), 1, "an archived vault has no secrets");
     stage.restart(false).await;
     look(&stage);
@@ -354,10 +351,7 @@ async fn a_vault_has_twenty_active_credentials_and_one_for_each_thing() {
         ..Default::default()
     };
     let answer = stage.client.list_vault_credentials(list).await;
-    let first = stage
-        .ok("ListVaultCredentialsResponse", answer)
-        .credentials
-        .remove(0);
+    let first = stage.ok(answer).credentials.remove(0);
     let archive = v1::ArchiveVaultCredentialRequest {
         vault_id: vault.clone(),
         credential_id: first.id.clone(),
@@ -365,7 +359,7 @@ async fn a_vault_has_twenty_active_credentials_and_one_for_each_thing() {
     };
     for _ in 0..2 {
         let answer = stage.client.archive_vault_credential(archive.clone()).await;
-        let archived = stage.ok("ArchiveVaultCredentialResponse", answer);
+        let archived = stage.ok(answer);
         assert!(
             archived
                 .credential
@@ -447,7 +441,7 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
     };
     let paths = ["injection_location", "networking", "allowed_requests"];
     let answer = stage.update(&made, request(), &paths).await;
-    let after = stage.ok("UpdateVaultCredentialResponse", answer).credential;
+    let after = stage.ok(answer).credential;
     let after = after.expect("a credential");
     let merged = v1::InjectionLocation {
         header: Some(true),

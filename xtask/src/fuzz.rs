@@ -131,7 +131,7 @@ fn fuzz(root: &Path, target: &str, seconds: u64) -> Result<bool> {
     command.args([
         "-timeout=10",
         "-rss_limit_mb=2048",
-        "-max_len=8192",
+        "-max_len=2048",
         // What is found is shown all the same.
         "-verbosity=0",
         "-print_final_stats=1",

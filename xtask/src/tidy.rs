@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of the tree that neither the compiler nor clippy knows.
 
+mod attacks;
 mod docs;
 mod manifests;
 mod rust;
@@ -7,6 +8,7 @@ mod shape;
 mod sleeps;
 mod words;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,6 +48,7 @@ pub(crate) fn check_tree(root: &Path) -> Result<Vec<Finding>> {
         toml::from_str(&tree.read(RULES)?).with_context(|| format!("{RULES} is not valid"))?;
     let files = tree::files(root)?;
     let mut findings = Vec::new();
+    let mut sources = BTreeMap::new();
     for path in &files {
         if matches_any(&rules.generated, path) {
             continue;
@@ -56,11 +59,15 @@ pub(crate) fn check_tree(root: &Path) -> Result<Vec<Finding>> {
         };
         findings.extend(words::check(path, &text));
         if path.ends_with(".rs") {
+            sources.insert(path.clone(), text.clone());
             findings.extend(rust::check(path, &text, &rules.limits(path)));
             findings.extend(sleeps::check(path, &text));
         }
     }
     findings.extend(docs::check(&tree, &crate::command_names())?);
+    if let Ok(page) = tree.read(attacks::PAGE) {
+        findings.extend(attacks::check(&page, &tree.packages, &sources));
+    }
     findings.extend(manifests::check(&tree)?);
     findings.extend(shape::check(&tree, &rules.shape));
     findings.extend(shape::check_decisions(&files));

@@ -20,6 +20,7 @@ pub mod identity;
 pub mod linked;
 mod macros;
 pub mod model;
+mod registered_secrets;
 mod registration;
 mod report;
 pub mod sandbox;

@@ -13,9 +13,10 @@ use serde_json::Value;
 use crate::engine::EngineFixtures;
 use crate::identity::IdentityFixture;
 use crate::model::RegisteredModels;
+use crate::registered_secrets::RegisteredSecrets;
 use crate::registration::RegistrationBench;
 use crate::sandbox::RegisteredProvider;
-use crate::{Filter, Report, engine, identity, model, registration, sandbox, seed};
+use crate::{Filter, Report, engine, identity, model, registration, sandbox, secrets, seed};
 
 /// What the suites must be told about linked adapters, by name: what no registration has.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -27,6 +28,8 @@ pub struct Settings {
     pub model: BTreeMap<String, ModelSettings>,
     /// Identity providers.
     pub identity: BTreeMap<String, IdentitySettings>,
+    /// Secret stores.
+    pub secrets: BTreeMap<String, SecretsSettings>,
     /// Stand-ins for the engines' programs; an engine without one has no whole conversations.
     #[serde(skip)]
     pub engines: EngineFixtures,
@@ -52,6 +55,14 @@ pub struct ModelSettings {
     pub plaintext: Option<Value>,
     /// A model that the configured one has.
     pub model: Option<String>,
+}
+
+/// What the suites must be told about a secret store.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecretsSettings {
+    /// Its configuration block.
+    pub config: Value,
 }
 
 /// What the suites must be told about an identity provider.
@@ -113,7 +124,7 @@ impl Linked {
     }
 
     /// Runs every suite over everything that is linked, and the seed contract over the fixture engines as well. What
-    /// needs a fixture that no registration has (what a secret store keeps at rest) is run by the adapters' own
+    /// needs a fixture that no registration has (how to damage what a secret store keeps) is run by the adapters' own
     /// tests.
     pub async fn run(&self, settings: &Settings, filter: &Filter) -> Vec<Report> {
         let mut reports = Vec::new();
@@ -145,6 +156,9 @@ impl Linked {
             };
             reports.push(model::suite(Arc::new(fixture)).run(filter).await);
         }
+        for store in self.secrets.iter() {
+            reports.push(stores(store, settings, filter).await);
+        }
         for provider in self.identities.iter() {
             reports.push(identities(provider, settings, filter).await);
         }
@@ -170,12 +184,15 @@ impl Linked {
         let model = model.filter(|name| self.models.get(name).is_none());
         let identity = settings.identity.keys();
         let identity = identity.filter(|name| self.identities.get(name).is_none());
+        let secrets = settings.secrets.keys();
+        let secrets = secrets.filter(|name| self.secrets.get(name).is_none());
         let engine = settings.engines.kinds();
         let engine = engine.filter(|kind| self.engines.get(kind).is_none());
         sandbox
             .map(|name| format!("sandbox provider {name}"))
             .chain(model.map(|name| format!("model endpoint provider {name}")))
             .chain(identity.map(|name| format!("identity provider {name}")))
+            .chain(secrets.map(|name| format!("secret store {name}")))
             .chain(engine.map(|kind| format!("engine {kind}")))
             .map(|suite| {
                 let text = "there are settings for it, and it is not linked";
@@ -197,6 +214,22 @@ async fn sandboxes(
         Err(error) => {
             let name = format!("sandbox provider {}", provider.name());
             Report::broken(name, "the_provider_can_be_built", error.to_string())
+        }
+    }
+}
+
+async fn stores(
+    store: &astrabox_secrets::Registration,
+    settings: &Settings,
+    filter: &Filter,
+) -> Report {
+    let told = settings.secrets.get(store.name());
+    let config = told.cloned().unwrap_or_default().config;
+    match RegisteredSecrets::new(*store, config) {
+        Ok(fixture) => secrets::suite(Arc::new(fixture)).run(filter).await,
+        Err(error) => {
+            let name = format!("secret store {}", store.name());
+            Report::broken(name, "there_is_a_folder_for_it", error.to_string())
         }
     }
 }

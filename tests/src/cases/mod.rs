@@ -3,6 +3,7 @@
 
 pub mod approvals;
 pub mod children;
+pub mod credentials;
 pub mod lives;
 pub mod tooling;
 pub mod turns;

@@ -183,7 +183,7 @@ fn two_vaults_with_one_variable_are_refused_when_a_session_is_made() {
         agent.extend(["--vault", vault]);
     }
     let agent = id(&stage.json(&agent));
-    let create = ["session", "create", "--agent", &agent];
+    let create = ["session", "create", &agent];
     let refused = stage.piped(&create);
     let told = text(&refused.stderr);
     assert!(told.contains("`API_TOKEN`"), "{told}");

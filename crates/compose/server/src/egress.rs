@@ -9,7 +9,7 @@ use astrabox_egress::Host;
 use astrabox_egress_proxy::{
     EgressConfig, EgressGateClient, EgressRole, GateOptions, RoleConfig, RoleError, SystemResolver,
 };
-use astrabox_platform::TokenClient;
+use astrabox_oauth::{TokenClient, roots_of_pem};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -105,10 +105,19 @@ pub(crate) fn token_client(config: &Config) -> Result<TokenClient, Error> {
     let EgressConfig {
         allow_private,
         static_hosts,
+        extra_roots,
         ..
     } = settings(config)?;
+    let mut roots = Vec::new();
+    for path in &extra_roots {
+        let pem = std::fs::read(path).map_err(Error::io(format!(
+            "read {} of egress.extra_roots",
+            path.display()
+        )))?;
+        roots.extend(roots_of_pem(&pem));
+    }
     let stated = Arc::new(move |host: &Host, port| static_hosts.find(host, port));
-    Ok(TokenClient::new(allow_private, stated, Vec::new()))
+    Ok(TokenClient::new(allow_private, stated, roots))
 }
 
 fn embed(

@@ -303,7 +303,7 @@ fn check_policy(policy: &EgressPolicy, request: &StartupRequest, gateway: &str) 
         credential_kind: astrabox_model::CredentialKind::Bearer,
         endpoint_provider: "spec".to_owned(),
     };
-    let wanted = egress_policy(&request.environment.networking, &model)
+    let wanted = egress_policy(&request.environment.networking, &model, &[])
         .doing("the policy of the request")?;
     check_eq!(*policy, wanted, "what the sandbox may reach");
     Ok(())

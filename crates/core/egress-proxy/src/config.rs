@@ -22,6 +22,9 @@ pub struct EgressConfig {
     /// Special addresses (loopback, private, link-local and their like) that sandboxes may reach when their
     /// policy names the destination. Metadata services stay denied. Default none.
     pub allow_private: Vec<AddressRange>,
+    /// Addresses that no sandbox reaches, whatever its policy, `allow_private` and `static_hosts` say; judged by what
+    /// a destination resolves to. Default none.
+    pub deny: Vec<AddressRange>,
     /// Names that are not resolved but reached at the address given here, special or not, when a policy names
     /// them: `"model.internal" = "10.0.0.7"`, `"model.internal:443" = "10.0.0.7:8443"`. Default none.
     pub static_hosts: StaticHosts,
@@ -47,6 +50,7 @@ impl Default for EgressConfig {
         Self {
             orphan_grace: Duration::from_secs(600),
             allow_private: Vec::new(),
+            deny: Vec::new(),
             static_hosts: StaticHosts::default(),
             extra_roots: Vec::new(),
             connect_timeout: Duration::from_secs(10),
@@ -122,6 +126,7 @@ mod tests {
             "orphan_grace": "1h 30m",
             "idle_timeout": "250ms",
             "allow_private": ["10.0.0.0/8", "::1"],
+            "deny": ["10.9.0.0/16", "203.0.113.7"],
             "static_hosts": { "Model.Internal:443": "10.0.0.7:8443" },
             "user": "1234:1234",
         }))
@@ -145,6 +150,7 @@ mod tests {
             (r#"{"orphan_grace": "-1m"}"#, "negative"),
             (r#"{"orphan_grace": 10}"#, "a string"),
             (r#"{"allow_private": ["10.0.0/8"]}"#, "10.0.0/8"),
+            (r#"{"deny": ["example.com"]}"#, "example.com"),
             (
                 r#"{"static_hosts": {"10.0.0.1": "10.0.0.2"}}"#,
                 "allow_private",

@@ -168,7 +168,7 @@ impl Connection {
         let method = request.method.clone();
         let asked = Asked::of(&method, &destination);
         let (this, reached) = self.reach(&destination, asked).await?;
-        let mut outgoing = match Outgoing::prepare(request, this.workload.credentials(), false) {
+        let mut outgoing = match Outgoing::prepare(request, &this.workload, false) {
             Ok(outgoing) => outgoing,
             Err(refusal) => {
                 drop(reached);

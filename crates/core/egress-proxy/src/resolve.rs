@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use astrabox_egress::{AddressClass, DenyReason, Destination, Host, classify};
+use astrabox_egress::{AddressRules, Decision, DenyReason, Destination, Host};
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
@@ -113,18 +113,13 @@ impl Candidates {
 
     /// Judges every address: one that may not be reached denies them all.
     pub(crate) fn judge(&self, config: &EgressConfig) -> Result<(), DenyReason> {
+        let rules = AddressRules {
+            denied: &config.deny,
+            allowed: &config.allow_private,
+        };
         for address in &self.addresses {
-            match classify(address.ip()) {
-                AddressClass::Metadata => return Err(DenyReason::Metadata),
-                AddressClass::Public => {}
-                AddressClass::Special if self.stated => {}
-                AddressClass::Special => {
-                    let named =
-                        |range: &astrabox_egress::AddressRange| range.contains(address.ip());
-                    if !config.allow_private.iter().any(named) {
-                        return Err(DenyReason::AddressNotAllowed);
-                    }
-                }
+            if let Decision::Deny(reason) = rules.judge(address.ip(), self.stated) {
+                return Err(reason);
             }
         }
         Ok(())
@@ -152,12 +147,17 @@ mod tests {
     fn config() -> EgressConfig {
         let mut config = EgressConfig {
             allow_private: vec!["10.0.0.0/8".parse().unwrap(), "fd12::/16".parse().unwrap()],
+            deny: vec![
+                "10.9.0.0/16".parse().unwrap(),
+                "203.1.0.0/16".parse().unwrap(),
+            ],
             ..EgressConfig::default()
         };
         for (name, target) in [
             ("static.test", "192.168.7.7"),
             ("static.test:443", "127.0.0.1:8443"),
             ("metadata.test", "169.254.169.254"),
+            ("denied.test", "10.9.0.1"),
         ] {
             config.static_hosts.insert(name, target).unwrap();
         }
@@ -197,6 +197,12 @@ mod tests {
             (&["169.254.169.254"], Err(DenyReason::Metadata)),
             (&["::ffff:169.254.169.254"], Err(DenyReason::Metadata)),
             (&["1.1.1.1", "fd00:ec2::254"], Err(DenyReason::Metadata)),
+            (&["203.1.2.3"], Err(DenyReason::AddressDenied)),
+            (
+                &["1.1.1.1", "::ffff:203.1.2.3"],
+                Err(DenyReason::AddressDenied),
+            ),
+            (&["10.9.1.1"], Err(DenyReason::AddressDenied)),
             (&[], Err(DenyReason::Unresolved)),
         ] {
             let wanted = wanted.map(|all| all.iter().map(|text| (*text).to_owned()).collect());
@@ -219,6 +225,9 @@ mod tests {
             ),
             // Not even the operator reaches metadata through a sandbox.
             ("metadata.test:80", &[], DenyReason::Metadata),
+            // What the operator denies is denied by every way to it.
+            ("denied.test:80", &[], DenyReason::AddressDenied),
+            ("203.1.2.3:80", &[], DenyReason::AddressDenied),
         ] {
             assert_eq!(
                 verdict(authority, answers).await,

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::budget::Budget;
 use crate::credentials::Credentials;
 use crate::meter::Counters;
 use crate::resolve::Candidates;
@@ -48,6 +49,8 @@ pub(crate) struct Workload {
     /// Ends every task of this sandbox.
     pub(crate) closing: CancellationToken,
     pub(crate) lookups: Semaphore,
+    /// What may be held back of request bodies.
+    pub(crate) budget: Arc<Budget>,
     state: Mutex<State>,
 }
 
@@ -112,6 +115,7 @@ impl Workload {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             lookups: Semaphore::new(LOOKUPS),
+            budget: Arc::default(),
             state: Mutex::new(State {
                 session_id,
                 plan: Plan::Active(policy),

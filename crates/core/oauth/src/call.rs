@@ -10,6 +10,7 @@ use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +21,15 @@ use crate::{Error, ErrorKind, RefreshRequest, TokenClient, Tokens, answer};
 
 /// No answer of a token endpoint is longer (1 MiB).
 const MOST_ANSWER: usize = 1 << 20;
+
+/// The certificates in a PEM text, as [`TokenClient::new`] takes them; what is no certificate is left out.
+#[must_use]
+pub fn roots_of_pem(pem: &[u8]) -> Vec<Vec<u8>> {
+    CertificateDer::pem_slice_iter(pem)
+        .flatten()
+        .map(|root| root.to_vec())
+        .collect()
+}
 
 /// The system's roots and the operator's.
 pub(crate) fn tls(more_roots: &[Vec<u8>]) -> ClientConfig {

@@ -20,6 +20,7 @@ use astrabox_egress::{AddressRange, Host};
 use rustls::ClientConfig;
 
 pub use answer::Tokens;
+pub use call::roots_of_pem;
 pub use error::{Error, ErrorKind};
 pub use request::RefreshRequest;
 

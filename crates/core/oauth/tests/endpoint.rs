@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astrabox_oauth::{ErrorKind, RefreshRequest, Stated, TokenClient, Tokens};
+use astrabox_oauth::{ErrorKind, RefreshRequest, Stated, TokenClient, Tokens, roots_of_pem};
 use astrabox_types::{ClientAuthMethod, Secret};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -35,7 +35,7 @@ impl Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let made = rcgen::generate_simple_self_signed(["issuer.test".to_owned()]).expect("a key");
-        let root = made.cert.der().to_vec();
+        let root = roots_of_pem(made.cert.pem().as_bytes()).remove(0);
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)

@@ -2,11 +2,12 @@
 
 use astrabox_egress::{Destination, DestinationPattern, EgressPolicy, HostPattern};
 use astrabox_model::ResolvedModelAccess;
-use astrabox_types::{ErrorReason, Networking};
+use astrabox_types::{ErrorReason, McpServer, McpTransport, Networking};
 
 use crate::Refusal;
 
-/// The policy of a session: what its environment allows, and its model endpoint. Where its credentials go is allowed
+/// The policy of a session: what its environment allows, the agent's MCP servers on the network where the environment
+/// allows those, and its model endpoint. Where its credentials go is allowed
 /// beside it, by the credentials themselves, so that it ends with them.
 ///
 /// # Errors
@@ -14,10 +15,17 @@ use crate::Refusal;
 pub fn egress_policy(
     networking: &Networking,
     model: &ResolvedModelAccess,
+    servers: &[McpServer],
 ) -> Result<EgressPolicy, Refusal> {
-    let (unrestricted, hosts) = match networking {
-        Networking::Limited { allowed_hosts, .. } => (false, allowed_hosts.as_slice()),
-        Networking::Unrestricted => (true, [].as_slice()),
+    let (unrestricted, hosts, servers) = match networking {
+        Networking::Limited {
+            allowed_hosts,
+            allow_mcp_servers,
+        } => {
+            let servers = if *allow_mcp_servers { servers } else { &[] };
+            (false, allowed_hosts.as_slice(), servers)
+        }
+        Networking::Unrestricted => (true, [].as_slice(), servers),
     };
     let mut allowed = hosts
         .iter()
@@ -31,6 +39,13 @@ pub fn egress_policy(
         })?;
     let endpoint = model_destination(&model.base_url)?;
     allowed.push(HostPattern::exact(endpoint.host, endpoint.port).into());
+    allowed.extend(servers.iter().filter_map(|server| {
+        let McpTransport::Http { url } = &server.transport else {
+            return None;
+        };
+        let to = url_destination(url)?;
+        Some(HostPattern::exact(to.host, to.port).into())
+    }));
     Ok(EgressPolicy {
         unrestricted,
         allowed,
@@ -83,8 +98,8 @@ mod tests {
             allowed_hosts: vec!["api.good.com".into(), "203.0.113.0/24".into()],
             allow_mcp_servers: false,
         };
-        let policy =
-            egress_policy(&networking, &model("http://model.test:8399/api")).expect("it is valid");
+        let policy = egress_policy(&networking, &model("http://model.test:8399/api"), &[])
+            .expect("it is valid");
         for (authority, wanted) in [
             ("api.good.com:443", true),
             ("203.0.113.7:443", true),
@@ -99,6 +114,26 @@ mod tests {
                 wanted,
                 "{authority}"
             );
+        }
+    }
+
+    #[test]
+    fn mcp_servers_are_reached_where_the_environment_says_so() {
+        let servers = [McpServer {
+            name: "far".into(),
+            transport: McpTransport::Http {
+                url: "https://mcp.test:8443/mcp".into(),
+            },
+        }];
+        let destination = Destination::tunnel("mcp.test:8443").expect("a destination");
+        for (allow_mcp_servers, wanted) in [(true, true), (false, false)] {
+            let networking = Networking::Limited {
+                allowed_hosts: Vec::new(),
+                allow_mcp_servers,
+            };
+            let policy =
+                egress_policy(&networking, &model("https://m.test"), &servers).expect("valid");
+            assert_eq!(policy.decide(&destination) == Decision::Allow, wanted);
         }
     }
 
@@ -122,7 +157,7 @@ mod tests {
             allowed_hosts: vec!["*.com".into()],
             allow_mcp_servers: false,
         };
-        let error = egress_policy(&networking, &model("https://m.test"))
+        let error = egress_policy(&networking, &model("https://m.test"), &[])
             .expect_err("the pattern is too wide");
         assert_eq!(error.reason, ErrorReason::InvalidField);
         assert!(error.message.contains("*.com"));

@@ -97,7 +97,11 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
     let sandbox = if let Some(running) = request.attach_to {
         platform.connect_sandbox_only(request, running).await?
     } else {
-        let egress = egress_policy(&request.environment.networking, &model)?;
+        let egress = egress_policy(
+            &request.environment.networking,
+            &model,
+            &request.agent.mcp_servers,
+        )?;
         let spec = CreateSpec {
             sandbox_id: request.new_sandbox_id,
             session_id: request.session_id,

@@ -20,15 +20,15 @@
 //! it and drops the one before; a master key that the store made itself is replaced with it. Every step leaves files
 //! that can be read whole, and a change that was cut off is finished by the next start.
 
+mod backend;
 mod config;
 mod error;
 mod files;
 mod master;
 mod ring;
 mod seal;
-mod store;
 
-pub use store::Local;
+pub use backend::Local;
 
 /// The registration, for those who name their adapters by hand.
 pub const REGISTRATION: astrabox_secrets::Registration =

@@ -10,9 +10,6 @@ use crate::CanonicalTarget;
 /// The longest pattern, in bytes.
 const MOST_BYTES: usize = 1024;
 
-/// Stands for an escape in a segment that is matched: one character, which `*` matches and no letter does.
-const ESCAPE: u8 = 0xff;
-
 /// Which paths a rule means: an absolute path in which
 ///
 /// * `*` as a whole segment stands for one segment that is not empty: `/v1/*/x` means `/v1/a/x`, not `/v1/x` nor
@@ -66,13 +63,12 @@ fn matches_segment(pattern: &str, segment: &str) -> bool {
     if !segment.contains('%') {
         return matches_glob(pattern.as_bytes(), segment.as_bytes());
     }
-    // Every `%` of a canonical path begins an escape.
+    // Every `%` of a canonical path begins an escape; it stands for the whole of it, and is in no pattern.
     let mut units = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
-        let escape = byte == b'%';
-        units.push(if escape { ESCAPE } else { byte });
-        rest = if escape { &behind[2..] } else { behind };
+        units.push(byte);
+        rest = &behind[if byte == b'%' { 2 } else { 0 }..];
     }
     matches_glob(pattern.as_bytes(), &units)
 }

@@ -212,8 +212,14 @@ impl RequestRules {
     /// # Errors
     /// When there is one.
     pub fn trailer(&self, name: &str, value: &[u8]) -> Result<(), Refusal> {
-        self.refuse_any(name.to_ascii_lowercase().as_bytes(), Place::HeaderName)?;
+        self.refuse_in_name(name)?;
         self.refuse_any(value, Place::Trailer)
+    }
+
+    /// Refuses the name of a header with a placeholder in it: as it was sent, and in lower case, as servers read it.
+    pub(crate) fn refuse_in_name(&self, name: &str) -> Result<(), Refusal> {
+        self.refuse_any(name.as_bytes(), Place::HeaderName)?;
+        self.refuse_any(name.to_ascii_lowercase().as_bytes(), Place::HeaderName)
     }
 
     /// Refuses a text with a placeholder in it, in any form.

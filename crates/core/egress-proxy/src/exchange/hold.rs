@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::upload::UploadFailed;
 use super::{Io, Outgoing, Side};
+use crate::budget::Share;
 use crate::http::body::BodyReader;
 use crate::http::framing::BodyLength;
 use crate::http::upstream::Terms;
@@ -19,7 +20,15 @@ use crate::meter::Meter;
 pub(crate) const MOST_HELD: usize = 1024 * 1024;
 
 /// How long a body may pause before what there is of it goes on: a call that streams both ways waits for answers.
-pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The same for a short body of a stated length: its sender hardly waits for anything before its end.
+const LONG_PAUSE: Duration = Duration::from_secs(3);
+
+/// How long a body may pause while it is held.
+pub(crate) const fn pause(to_the_end: bool) -> Duration {
+    if to_the_end { LONG_PAUSE } else { PAUSE }
+}
 
 /// What is to be sent first, and what does the rest.
 pub(super) struct Held {
@@ -29,6 +38,8 @@ pub(super) struct Held {
     pub(super) filter: Filter,
     /// The body has ended.
     pub(super) complete: bool,
+    /// What is held counts for the sandbox until it is sent.
+    share: Share,
 }
 
 pub(super) async fn hold<C: Io>(
@@ -47,6 +58,7 @@ pub(super) async fn hold<C: Io>(
         body: BodyReader::new(request.body),
         filter: outgoing.filter(),
         complete: false,
+        share: Share::of(&outgoing.budget),
     };
     if outgoing.treatment == BodyTreatment::Unseen {
         return Ok(held);
@@ -67,13 +79,13 @@ pub(super) async fn hold<C: Io>(
     };
     let told = outgoing.treatment.length(stated, MOST_HELD as u64);
     let length = read(client, &mut held, told == Told::Collect, meter).await?;
-    match told {
-        Told::Keep => {}
-        Told::Collect => held.terms.body = BodyLength::Length(length as u64),
-        // All of it is there, and was found to be shorter than what is worth to be chunked.
-        Told::Stream if held.complete => held.terms.body = BodyLength::Length(length as u64),
-        Told::Stream => held.terms.body = BodyLength::Chunked,
-    }
+    held.terms.body = match told {
+        Told::Keep => request.body,
+        // All of it is there.
+        Told::Collect | Told::Stream if held.complete => BodyLength::Length(length as u64),
+        Told::Collect if outgoing.treatment == BodyTreatment::Scan => request.body,
+        Told::Collect | Told::Stream => BodyLength::Chunked,
+    };
     Ok(held)
 }
 
@@ -85,22 +97,17 @@ async fn read<C: Io>(
     meter: &Meter,
 ) -> Result<usize, UploadFailed> {
     let mut length = 0;
-    let mut read = 0;
-    while to_the_end || read < MOST_HELD {
+    let mut room = true;
+    while room && (to_the_end || held.share.taken() < MOST_HELD) {
         let next = held.body.next(&mut client.stream, &mut client.buffer);
-        let piece = if to_the_end {
-            next.await
-        } else {
-            match timeout(PAUSE, next).await {
-                Ok(piece) => piece,
-                Err(_) => return Ok(length),
-            }
+        let Ok(piece) = timeout(pause(to_the_end), next).await else {
+            break;
         };
         let first = held.ready.len();
         match piece? {
             Some(piece) => {
                 meter.touch();
-                read += piece.len();
+                room = held.share.take(piece.len());
                 held.filter.push(piece, &mut held.ready)?;
             }
             None => {

@@ -4,6 +4,7 @@ mod download;
 mod hold;
 mod upload;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,15 +13,17 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answer::{Bad, Reason};
+use crate::budget::Budget;
 use crate::connection::End;
 use crate::http::framing::BodyLength;
 use crate::http::request::Forward;
 use crate::http::upstream::UpstreamHead;
 use crate::inject::{Filter, Injection};
 use crate::meter::Meter;
+use crate::workload::Workload;
 use download::{Answered, DownloadFailed, download};
 use hold::hold;
-pub(crate) use hold::{MOST_HELD, PAUSE};
+pub(crate) use hold::{MOST_HELD, pause};
 use upload::{UploadFailed, upload};
 
 /// A connection, of whatever kind.
@@ -50,6 +53,7 @@ pub(crate) struct Outgoing {
     pub(crate) injection: Injection,
     head: UpstreamHead,
     treatment: BodyTreatment,
+    budget: Arc<Budget>,
     /// Whether another request may follow on the upstream's connection.
     persistent: bool,
 }
@@ -58,11 +62,11 @@ impl Outgoing {
     /// Judges a request and puts credentials into its head.
     pub(crate) fn prepare(
         request: Forward,
-        credentials: crate::credentials::Credentials,
+        workload: &Workload,
         persistent: bool,
     ) -> Result<Self, Refusal> {
         let mut injection = Injection::judge(
-            credentials,
+            workload.credentials(),
             &request.destination,
             &request.method,
             &request.path,
@@ -78,6 +82,7 @@ impl Outgoing {
             injection,
             head,
             treatment,
+            budget: Arc::clone(&workload.budget),
             persistent,
         })
     }

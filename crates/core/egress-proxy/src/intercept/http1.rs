@@ -1,7 +1,9 @@
 //! HTTP/1.1 inside of a tunnel: request after request, each judged anew, over one upstream connection where it lasts.
 
-use tokio::io::AsyncReadExt;
+use astrabox_egress::BodyTreatment;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::handshake::reconnect;
 use super::{ClientTls, Tunnel, UpstreamTls};
 use crate::answer::Reason;
 use crate::connection::End;
@@ -12,10 +14,6 @@ use crate::http::request::inside;
 use crate::record::{Asked, Ledger, Record, deny, deny_placeholder};
 use crate::sockets::{farewell, settle};
 use crate::websocket;
-use astrabox_egress::BodyTreatment;
-use tokio::io::AsyncWriteExt;
-
-use super::handshake::reconnect;
 
 /// What comes after a request.
 enum Next {
@@ -86,12 +84,11 @@ impl Connection<'_> {
             Ok(request) => request,
             Err(reason) => return self.refuse(reason, Some(&method)).await,
         };
-        let credentials = self.tunnel.workload.credentials();
         let asked = Asked::of(&method, &self.tunnel.destination);
         let Tunnel {
             workload, services, ..
         } = self.tunnel;
-        let outgoing = match Outgoing::prepare(request, credentials, true) {
+        let outgoing = match Outgoing::prepare(request, workload, true) {
             Ok(outgoing) => outgoing,
             Err(refusal) => {
                 deny_placeholder(workload, services, &refusal, asked).await;

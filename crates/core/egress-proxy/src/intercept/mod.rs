@@ -2,7 +2,7 @@
 
 mod handshake;
 mod http1;
-mod http2;
+pub(crate) mod http2;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

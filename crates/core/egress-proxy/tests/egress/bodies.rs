@@ -1,15 +1,17 @@
 //! Bodies: found however they are cut, rewritten where the owner said so, else byte for byte.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use astrabox_egress::BodyPlace;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
 use crate::support::client::Client;
 use crate::support::credentials::{CANARY, grant, in_body, placeholder, stand_for};
 use crate::support::secure::{ClientTls, H1, Root, Secure};
-use crate::support::{OK, Sandbox, Stand};
+use crate::support::{OK, Sandbox, Stand, soon, still, until};
 
 struct Place {
     stand: Stand,
@@ -351,16 +353,19 @@ async fn ep6_a_broken_answer_in_a_tunnel_is_not_taken_for_a_whole_one() {
 #[tokio::test]
 async fn an_upstream_that_has_closed_meanwhile_is_reached_anew() {
     let root = Root::new();
-    let upstream = Secure::start(
-        &root,
-        &["good.test"],
-        &[H1],
-        |mut conversation| async move {
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&closed);
+    let upstream = Secure::start(&root, &["good.test"], &[H1], move |mut conversation| {
+        let count = Arc::clone(&count);
+        async move {
             conversation.request().await?;
             conversation.write(OK).await?;
-            conversation.drain().await
-        },
-    )
+            conversation.stream.shutdown().await?;
+            count.fetch_add(1, Ordering::Relaxed);
+            while conversation.more().await? > 0 {}
+            Ok(())
+        }
+    })
     .await;
     let stand = stand_for(&root, &[("good.test", &upstream)]).await;
     let sandbox = stand.sandbox(&[]).await;
@@ -376,8 +381,10 @@ async fn an_upstream_that_has_closed_meanwhile_is_reached_anew() {
             .send("GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
             .await;
         assert_eq!(client.answer().await.unwrap().body, b"ok", "{number}");
-        // Its end has to have arrived at the proxy before the next request does.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until("the end of the upstream's side", async || {
+            closed.load(Ordering::Relaxed) == number + 1
+        })
+        .await;
     }
     assert_eq!(upstream.received().len(), 3);
 }
@@ -427,4 +434,77 @@ async fn d_lines_hold_inside_of_a_tunnel_too() {
         );
     }
     assert_eq!(place.upstream.all(), "");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_makes_the_upstream_wait() {
+    let root = Root::new();
+    let written = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&written);
+    let upstream = Secure::start(&root, &["good.test"], &[H1], move |mut conversation| {
+        let count = Arc::clone(&count);
+        async move {
+            conversation.request().await?;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n");
+            conversation.write(head).await?;
+            for _ in 0..LARGE / 16_384 {
+                conversation.write([b'x'; 16_384]).await?;
+                count.fetch_add(16_384, Ordering::Relaxed);
+            }
+            conversation.drain().await
+        }
+    })
+    .await;
+    let stand = stand_for(&root, &[("good.test", &upstream)]).await;
+    let sandbox = stand.sandbox(&[]).await;
+    stand
+        .grant(&sandbox, &[grant("key", &["good.test"])], CANARY)
+        .await;
+    let trusting = stand.trusting(&[H1]).await;
+    let mut client = trusting
+        .client(sandbox.proxy, "good.test:443", "good.test")
+        .await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
+        .await;
+    client.head().await.unwrap();
+    // It stands still after what the sockets have room for.
+    let before = still("the upstream to wait", || written.load(Ordering::Relaxed)).await;
+    assert!(before < LARGE / 2, "{before} bytes are held somewhere");
+    assert_eq!(client.take(LARGE).await.unwrap().len(), LARGE);
+}
+
+const LARGE: usize = 48 * 1024 * 1024;
+
+#[tokio::test]
+async fn a_client_that_gives_up_ends_the_intercepted_upstream_connection() {
+    let root = Root::new();
+    let ended = Arc::new(Notify::new());
+    let tell = Arc::clone(&ended);
+    let upstream = Secure::start(&root, &["good.test"], &[H1], move |mut conversation| {
+        let tell = Arc::clone(&tell);
+        async move {
+            conversation.request().await?;
+            // Silent, as a model that thinks.
+            while conversation.more().await.is_ok_and(|read| read > 0) {}
+            tell.notify_one();
+            Ok(())
+        }
+    })
+    .await;
+    let stand = stand_for(&root, &[("good.test", &upstream)]).await;
+    let sandbox = stand.sandbox(&[]).await;
+    stand
+        .grant(&sandbox, &[grant("key", &["good.test"])], CANARY)
+        .await;
+    let trusting = stand.trusting(&[H1]).await;
+    let mut client = trusting
+        .client(sandbox.proxy, "good.test:443", "good.test")
+        .await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
+        .await;
+    until("the request", async || !upstream.all().is_empty()).await;
+    drop(client);
+    soon("the end at the upstream", ended.notified()).await;
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::support::credentials::{CANARY, grant, in_body, placeholder, stand_for};
 use crate::support::secure::{ClientTls, H1, H2, Root, Secure};
 use crate::support::upstream::Conversation;
-use crate::support::{Sandbox, Stand, soon, until};
+use crate::support::{Sandbox, Stand, soon, still, until};
 
 type Log = Arc<std::sync::Mutex<Vec<String>>>;
 
@@ -87,6 +87,9 @@ async fn serve(conversation: Conversation<crate::support::secure::ServerTls>, lo
     let mut connection = h2::server::handshake(conversation.stream).await.unwrap();
     let mut streams = JoinSet::new();
     while let Some(Ok((request, respond))) = connection.accept().await {
+        if request.uri().path() == "/goodbye" {
+            connection.graceful_shutdown();
+        }
         streams.spawn(answer(request, respond, Arc::clone(&log)));
     }
 }
@@ -432,15 +435,9 @@ async fn a_client_that_does_not_read_makes_the_upstream_wait() {
     let mut requests = client.requests.clone().ready().await.unwrap();
     let (response, _) = requests.send_request(request, true).unwrap();
     let response = soon("the head", response).await.unwrap();
-    let sent = || place.received()[0].matches('.').count() * 16 * 1024;
     // It stands still after what the windows have room for.
-    let mut before = usize::MAX;
-    until("the upstream to wait", async || {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        let now = sent();
-        let still = now == before && now > 0;
-        before = now;
-        still
+    let before = still("the upstream to wait", || {
+        place.received()[0].matches('.').count() * 16 * 1024
     })
     .await;
     assert!(
@@ -583,4 +580,50 @@ async fn a14_an_upstream_that_fails_is_a_typed_answer_in_http2_as_well() {
         (answer.status, answer.reason()),
         (502, Some("upstream_certificate"))
     );
+}
+
+#[tokio::test]
+async fn d11_a_length_that_lies_completes_no_request() {
+    let place = Place::new(BodyPlace::Refuse).await;
+    for (stated, sent) in [(3, "hello"), (9, "hello")] {
+        let client = place.client().await;
+        let request = get("https://good.test/")
+            .method("POST")
+            .header("content-length", stated)
+            .body(())
+            .unwrap();
+        let answer = client.send(request, &[sent.as_bytes()]).await;
+        assert!(answer.is_err(), "{stated}");
+    }
+    let received = place.received();
+    assert!(
+        !received.iter().any(|text| text.ends_with("end")),
+        "{received:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_goodbye_is_passed_on_and_another_tunnel_works() {
+    let place = Place::new(BodyPlace::Pass).await;
+    let client = place.client().await;
+    let goodbye = get("https://good.test/goodbye").body(()).unwrap();
+    assert_eq!(client.send(goodbye, &[]).await.unwrap().status, 200);
+    // Requests that it does not take any more are told to be asked again, until the connection is gone.
+    soon("the end of the connection", async {
+        loop {
+            let request = get("https://good.test/").body(()).unwrap();
+            match client.send(request, &[]).await {
+                Ok(answer) => assert_eq!(answer.status, 200),
+                Err(error) => {
+                    let refused = error.reason() == Some(Reason::REFUSED_STREAM);
+                    assert!(refused || error.is_go_away() || error.is_io(), "{error}");
+                    break;
+                }
+            }
+        }
+    })
+    .await;
+    let client = place.client().await;
+    let request = get("https://good.test/").body(()).unwrap();
+    assert_eq!(client.send(request, &[]).await.unwrap().status, 200);
 }

@@ -7,8 +7,8 @@ use astrabox_egress_proxy::AuditKind;
 use crate::support::client::{Client, ask, connect_to, tunnel};
 use crate::support::credentials::{CANARY, grant, placeholder, stand_for};
 use crate::support::secure::{H1, H2, Root, Secure};
-use crate::support::soon;
 use crate::support::upstream::Upstream;
+use crate::support::{OK, soon};
 
 fn get(host: &str) -> String {
     format!(
@@ -412,4 +412,44 @@ async fn a_host_without_a_credential_is_tunnelled_unseen() {
     client.send(get("other.test")).await;
     assert_eq!(client.answer().await.unwrap().body, b"ok");
     assert!(upstream.all().contains(&placeholder("key")));
+}
+
+#[tokio::test]
+async fn a4_c1_an_intercepted_host_is_resolved_once_also_when_it_is_reached_anew() {
+    let root = Root::new();
+    let upstream = Secure::start(
+        &root,
+        &["rebound.test"],
+        &[H1],
+        |mut conversation| async move {
+            conversation.request().await?;
+            let close = OK.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+            conversation.write(close).await?;
+            conversation.drain().await
+        },
+    )
+    .await;
+    let mut config = stand_for(&root, &[]).await.config.egress.clone();
+    config.allow_private = vec!["127.0.0.1".parse().unwrap()];
+    let stand = crate::support::Stand::start(config).await;
+    stand.answers.give("rebound.test", &["127.0.0.1"]);
+    stand.answers.give("rebound.test", &["169.254.169.254"]);
+    let authority = format!("rebound.test:{}", upstream.address.port());
+    let sandbox = stand.sandbox(&[]).await;
+    stand
+        .grant(&sandbox, &[grant("key", &[&authority])], CANARY)
+        .await;
+    let trusting = stand.trusting(&[H1]).await;
+    let mut client = trusting
+        .client(sandbox.proxy, &authority, "rebound.test")
+        .await;
+    for _ in 0..3 {
+        client.send(get(&authority)).await;
+        assert_eq!(client.answer().await.unwrap().body, b"ok");
+    }
+    assert_eq!(upstream.received().len(), 3);
+    assert_eq!(stand.answers.asked(), ["rebound.test"]);
+    // Another tunnel asks again, and gets nowhere.
+    let denied = ask(sandbox.proxy, connect_to(&authority)).await;
+    assert_eq!(denied.reason(), Some("metadata"));
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 
 use astrabox_egress_proxy::{EgressConfig, WorkloadState, spawn_role};
-use astrabox_sandbox::{EgressGate, ErrorKind};
+use astrabox_sandbox::{EgressCredentials, EgressGate, ErrorKind};
 use rustix::process::Signal;
 
 use super::Test;
@@ -21,6 +21,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_role_has_no_rights_that_it_does_not_need",
         a_role_has_no_rights_that_it_does_not_need,
+    ),
+    (
+        "the_authoritys_key_is_for_the_starter_of_the_role_only",
+        the_authoritys_key_is_for_the_starter_of_the_role_only,
     ),
     (
         "a_role_outlives_the_server_that_started_it",
@@ -121,6 +125,39 @@ fn a_role_has_no_rights_that_it_does_not_need() {
     assert_eq!((log.uid(), log.mode() & 0o777), (wanted, 0o600));
     let socket = std::fs::metadata(stand.config.socket()).unwrap();
     assert_eq!((socket.uid(), socket.mode() & 0o777), (own, 0o600));
+}
+
+fn the_authoritys_key_is_for_the_starter_of_the_role_only() {
+    let stand = Stand::new(EgressConfig::default());
+    let role = stand.start_role();
+    let own = rustix::process::geteuid().as_raw();
+    let folder = &stand.config.authority_dir;
+    let mode = |path: &std::path::Path| {
+        let metadata = std::fs::metadata(path).unwrap();
+        (metadata.uid(), metadata.mode() & 0o777)
+    };
+    assert_eq!(mode(folder), (own, 0o700));
+    assert_eq!(mode(&folder.join("authority.key")), (own, 0o600));
+    // What the role says it signs with is what lies there, and a role that is started anew says the same.
+    let gate = stand.gate();
+    let certificate = || stand.runtime.block_on(gate.authority()).unwrap();
+    let first = certificate();
+    let written = std::fs::read_to_string(folder.join("authority.pem")).unwrap();
+    assert_eq!(first, written);
+    kill(i32::try_from(role.pid).unwrap(), Signal::KILL);
+    assert_eq!(certificate(), first);
+    // Nothing of it is open in the role.
+    let pid = stand.start_role().pid;
+    for descriptor in std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+    {
+        let Ok(target) = std::fs::read_link(descriptor.unwrap().path()) else {
+            continue;
+        };
+        let open = target.starts_with(folder) && target != *folder;
+        assert!(!open, "{target:?}");
+    }
 }
 
 fn a_role_outlives_the_server_that_started_it() {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use astrabox_egress::EgressPolicy;
 use astrabox_egress_proxy::{
@@ -45,6 +45,22 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
         }
     })
     .await;
+}
+
+/// Waits until a count that has begun does not grow any more, and gives it.
+pub(crate) async fn still(what: &str, count: impl Fn() -> usize) -> usize {
+    let mut last = 0;
+    let mut since = Instant::now();
+    until(what, async || {
+        let now = count();
+        if now != last {
+            last = now;
+            since = Instant::now();
+        }
+        now > 0 && since.elapsed() > Duration::from_millis(200)
+    })
+    .await;
+    last
 }
 
 /// Answers to look-ups, given ahead; the last answer to a name stays.

@@ -17,28 +17,83 @@ const MOST_LAYERS: usize = 4;
 /// The longest form of the marker that is found.
 pub(crate) const LONGEST_FORM: usize = MARKER.len() * LONGEST_ESCAPE;
 
-/// The marker in UTF-16 of either byte order and in base64 at each of the three offsets, without the characters that
-/// its neighbours have a part in. The alphabets of base64 differ in no character of it.
-///
-/// One search for each, because each runs at the speed of memory; one automaton for all of them does not.
-static WHOLE_FORMS: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
+/// The marker in UTF-16; that of one byte order is in that of the other.
+static WIDE: LazyLock<Finder<'static>> = LazyLock::new(|| {
     let mut wide = Vec::new();
     for byte in MARKER.bytes() {
         wide.extend([byte, 0]);
     }
     wide.pop();
+    Finder::new(&wide).into_owned()
+});
+
+/// The marker in base64 at each of the three offsets: the digits that are its alone, and what it has a part in. The
+/// alphabets of base64 differ in no digit of it.
+static BASE64: LazyLock<[Base64Form; 3]> = LazyLock::new(|| {
     [
-        Finder::new(&wide).into_owned(),
-        Finder::new("YXN0cmFib3gtY3JlZC"),
-        Finder::new("FzdHJhYm94LWNyZWQt"),
-        Finder::new("hc3RyYWJveC1jcmVkL"),
+        Base64Form {
+            digits: Finder::new("YXN0cmFib3gtY3JlZC"),
+            before: None,
+            behind: Some((2, 0b1101)),
+        },
+        Base64Form {
+            digits: Finder::new("FzdHJhYm94LWNyZWQt"),
+            before: Some((0b1111, 0b0110)),
+            behind: None,
+        },
+        Base64Form {
+            digits: Finder::new("hc3RyYWJveC1jcmVkL"),
+            before: Some((0b11, 0b01)),
+            behind: Some((4, 0b01)),
+        },
     ]
 });
 
+struct Base64Form {
+    digits: Finder<'static>,
+    /// Which bits of the digit before are the marker's, and what they are.
+    before: Option<(u8, u8)>,
+    /// Behind which bits of the digit behind those of the marker are, and what they are.
+    behind: Option<(u32, u8)>,
+}
+
+impl Base64Form {
+    fn stands_in(&self, text: &[u8]) -> bool {
+        self.digits.find_iter(text).any(|at| {
+            let end = at + self.digits.needle().len();
+            let before = self.before.is_none_or(|(mask, bits)| {
+                let digit = at.checked_sub(1).and_then(|at| base64_digit(text[at]));
+                digit.is_some_and(|digit| digit & mask == bits)
+            });
+            let behind = self.behind.is_none_or(|(shift, bits)| {
+                let digit = text.get(end).copied().and_then(base64_digit);
+                digit.is_some_and(|digit| digit >> shift == bits)
+            });
+            before && behind
+        })
+    }
+}
+
+/// The value of a digit of either alphabet.
+fn base64_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' | b'-' => Some(62),
+        b'/' | b'_' => Some(63),
+        _ => None,
+    }
+}
+
 /// Whether the marker stands there escaped: by percent signs, also several times over, as in JSON, as a character of
-/// HTML, mixed with characters as they are, in UTF-16, or in base64 (EG16).
+/// HTML, mixed with characters as they are, in UTF-16, or in base64 (EG16). What is found in a text is found in every
+/// longer one.
+///
+/// One search for each, because each runs at the speed of memory; one automaton for all of them does not.
 pub(crate) fn holds_encoded(text: &[u8]) -> bool {
-    WHOLE_FORMS.iter().any(|form| form.find(text).is_some())
+    WIDE.find(text).is_some()
+        || BASE64.iter().any(|form| form.stands_in(text))
         || memchr3_iter(b'%', b'\\', b'&', text).any(|at| begins_escaped_marker(text, at))
 }
 
@@ -97,9 +152,9 @@ fn escape(text: &[u8]) -> Option<(u8, usize)> {
                 .count();
             let number = str::from_utf8(&rest[start..start + digits]).ok()?;
             let byte = u8::try_from(u32::from_str_radix(number, radix).ok()?).ok()?;
-            // A browser does without the semicolon.
-            let end = usize::from(rest.get(start + digits) == Some(&b';'));
-            Some((byte, 2 + start + digits + end))
+            // Without a semicolon it would depend on what follows.
+            let ends = rest.get(start + digits) == Some(&b';');
+            ends.then_some((byte, 3 + start + digits))
         }
         _ => None,
     }

@@ -40,6 +40,12 @@ pub struct Replaced {
     pub used: Vec<String>,
 }
 
+/// A text with credentials in it, wiped when it goes.
+struct Filled {
+    text: Zeroizing<Vec<u8>>,
+    used: Vec<String>,
+}
+
 /// Where the text that is looked through comes from.
 #[derive(Clone, Copy)]
 struct Source<'a> {
@@ -61,7 +67,7 @@ impl RequestRules {
         values: &dyn Values,
     ) -> Result<Option<Replaced>, Refusal> {
         if name.len() >= MARKER.len() {
-            self.refuse_any(name.to_ascii_lowercase().as_bytes(), Place::HeaderName)?;
+            self.refuse_in_name(name)?;
         }
         if value.len() < MARKER.len() {
             return Ok(None);
@@ -71,20 +77,20 @@ impl RequestRules {
                 name,
                 decoded: true,
             };
-            let replaced = self.replace(source, &decoded, values)?;
-            return Ok(replaced.map(|(text, used)| Replaced {
-                value: encode_basic(&text),
-                used,
+            let filled = self.replace(source, &decoded, values)?;
+            return Ok(filled.map(|filled| Replaced {
+                value: encode_basic(&filled.text),
+                used: filled.used,
             }));
         }
         let source = Source {
             name,
             decoded: false,
         };
-        let replaced = self.replace(source, value, values)?;
-        Ok(replaced.map(|(text, used)| Replaced {
-            value: Bytes::from_owner(text),
-            used,
+        let filled = self.replace(source, value, values)?;
+        Ok(filled.map(|filled| Replaced {
+            value: Bytes::from_owner(filled.text),
+            used: filled.used,
         }))
     }
 
@@ -94,7 +100,7 @@ impl RequestRules {
         source: Source<'_>,
         text: &[u8],
         values: &dyn Values,
-    ) -> Result<Option<(Zeroizing<Vec<u8>>, Vec<String>)>, Refusal> {
+    ) -> Result<Option<Filled>, Refusal> {
         self.refuse_encoded(text, Place::Header)?;
         let mut pieces = Vec::new();
         let mut used = Vec::new();
@@ -122,7 +128,7 @@ impl RequestRules {
             whole.extend_from_slice(value);
         }
         whole.extend_from_slice(rest);
-        Ok(Some((whole, used)))
+        Ok(Some(Filled { text: whole, used }))
     }
 
     /// The value to put in, checked again.

@@ -124,6 +124,14 @@ fn eg13_eg16_bodies_are_refused_however_they_are_cut() {
         ("little endian", wide(u16::to_le_bytes), Encoded),
         ("big endian", wide(u16::to_be_bytes), Encoded),
         (
+            "big endian to the end",
+            "astrabox-cred-"
+                .encode_utf16()
+                .flat_map(u16::to_be_bytes)
+                .collect(),
+            Encoded,
+        ),
+        (
             "base64",
             STANDARD.encode(format!("xy{own}")).into_bytes(),
             Encoded,

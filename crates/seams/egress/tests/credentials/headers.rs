@@ -33,6 +33,7 @@ fn eg15_a_credential_stands_in_its_headers_only() {
     let bearer = format!("Bearer {sent}");
     let cookie = format!("a=b; token={sent}; c=d");
     let twice = format!("{sent},{sent}x");
+    let undecoded = format!("git:{sent}");
     for (place, name, value, wanted) in [
         (
             HeaderPlace::Any,
@@ -59,6 +60,7 @@ fn eg15_a_credential_stands_in_its_headers_only() {
         (named(), "authorization", &bearer, refused()),
         (user(), "authorization", &bearer, refused()),
         (user(), "authorization", &sent, refused()),
+        (user(), "authorization", &undecoded, refused()),
         (user(), "x-api-key", &sent, refused()),
     ] {
         let shown = format!("{place:?} {name}");
@@ -186,11 +188,15 @@ fn eg17_basic_is_read_as_clients_write_it() {
     let text = format!("git:{}", placeholder("vcrd_a"));
     let values = Lent::of(&[("vcrd_a", "s3cret")]);
     let rules = rules(HeaderPlace::Any);
+    // The last digit has two bits to spare.
+    let mut stray = STANDARD_NO_PAD.encode(&text).into_bytes();
+    *stray.last_mut().expect("it is long") += 1;
     for value in [
         basic(&text),
         format!("basic  {}", STANDARD.encode(&text)),
         format!(" BASIC {} ", STANDARD.encode(&text)),
         format!("Basic {}", STANDARD_NO_PAD.encode(&text)),
+        format!("Basic {}", String::from_utf8(stray).expect("it is ASCII")),
     ] {
         let found = header(&rules, "authorization", &value, &values);
         assert_eq!(found, Ok(Some(basic("git:s3cret"))), "{value}");
@@ -226,7 +232,7 @@ fn eg16_escaped_placeholders_are_refused_in_headers() {
         each(|byte| format!("\\x{byte:02x}")),
         each(|byte| format!("&#{byte};")),
         each(|byte| format!("&#x{byte:x};")),
-        each(|byte| format!("&#x{byte:06X}")),
+        each(|byte| format!("&#x{byte:06X};")),
         format!("%61{}", &own[1..]),
         format!("a\\u0073{}", &own[2..]),
         format!("key={}", own.replace('-', "&#45;")),
@@ -252,6 +258,13 @@ fn eg16_escaped_placeholders_are_refused_in_headers() {
         "astrabox%2dcre",
         "%61%73%74%72%61%62%6f%78%2d%63%72%65%64",
         "100% & more \\ \\u00 &#; &#x; %zz %",
+        "astrabox-cred&#45",
+        "astrabox-cred&#451;",
+        // In base64: the marker but for its first or its last character.
+        "YXN0cmFib3gtY3JlZCBhYmM=",
+        "eHFzdHJhYm94LWNyZWQtYWJj",
+        "eHlBc3RyYWJveC1jcmVkLWFiYw==",
+        "eHlhc3RyYWJveC1jcmVkLmFiYw==",
         "ASTRABOX-CRED-AAAA",
     ] {
         assert_eq!(header(&rules, "x-key", value, &values), Ok(None), "{value}");
@@ -284,7 +297,12 @@ fn eg15_no_placeholder_stands_in_a_header_name_or_trailer() {
     let own = placeholder("vcrd_a").to_string();
     let values = Lent::of(&[("vcrd_a", "s3cret")]);
     let rules = rules(HeaderPlace::Any);
-    for name in [own.clone(), own.to_uppercase(), format!("x-{own}")] {
+    for name in [
+        own.clone(),
+        own.to_uppercase(),
+        format!("x-{own}"),
+        STANDARD_NO_PAD.encode(&own),
+    ] {
         let Err(refusal) = rules.header(&name, b"x", &values) else {
             panic!("{name} was let through");
         };

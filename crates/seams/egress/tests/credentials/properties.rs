@@ -203,7 +203,7 @@ proptest! {
         let target = |text: &str| CanonicalTarget::parse(text).expect("a target");
         let pattern = parse(format!("/{}", starred.join("/")));
         let prefix = parse(format!("/{}/**", starred.join("/")));
-        let deeper = [&[path.clone()], &below[..]].concat().join("/");
+        let deeper = [std::slice::from_ref(&path), &below].concat().join("/");
         prop_assert!(pattern.matches(&target(&path)));
         prop_assert!(prefix.matches(&target(&deeper)));
         prop_assert_eq!(pattern.matches(&target(&deeper)), below.is_empty());

@@ -4,6 +4,7 @@ mod head;
 mod stream;
 mod transfer;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::{ClientTls, Tunnel, UpstreamTls};
 use crate::answer::Reason;
 use crate::connection::End;
+use crate::exchange::Io;
 use crate::http::head::MAX_HEAD;
 use crate::http::read::{HEAD_TIME, QUIET};
 use crate::meter::Meter;
@@ -24,9 +26,10 @@ use crate::sockets::Handle;
 /// How many streams a client may have open at once.
 const MOST_STREAMS: u32 = 100;
 
-/// How much of each stream may be on its way, in bytes, and of the whole connection.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// How much of each stream may be on its way, in bytes, and of the whole connection: what a side that does not read
+/// makes the role keep.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// How many streams that the client opens and resets at once may be waiting for us before it is cut off
 /// (CVE-2023-44487).
@@ -54,6 +57,18 @@ pub(super) async fn serve(
         Handle::of(&client.get_ref().0.stream),
         Handle::of(upstream.get_ref().0),
     ];
+    run(client, upstream, address, handles, tunnel, ledger).await
+}
+
+/// The same over any two connections; `handles` are those of their sockets.
+pub(crate) async fn run<C: Io, U: Io>(
+    client: C,
+    upstream: U,
+    address: Option<SocketAddr>,
+    handles: Vec<Handle>,
+    tunnel: &Tunnel<'_>,
+    ledger: &Ledger,
+) -> End {
     let both = async { tokio::try_join!(accept(client), connect(upstream)) };
     let (mut client, (requests, upstream)) = match timeout(HEAD_TIME, both).await {
         Ok(Ok(both)) => both,
@@ -88,6 +103,8 @@ pub(super) async fn serve(
                 quiet.touch();
                 if resets.is_too_many(fate) {
                     client.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+                } else if fate == Fate::NotTaken {
+                    client.graceful_shutdown();
                 }
             }
             () = quiet.idle(QUIET), if streams.is_empty() => {
@@ -122,6 +139,8 @@ enum Fate {
     Served,
     /// The client did not wait for its answer.
     GivenUp,
+    /// The upstream takes no more; the client has to open another tunnel.
+    NotTaken,
 }
 
 /// The streams that a client gives up: each costs the upstream a request, and the client next to nothing.
@@ -133,7 +152,7 @@ struct Resets {
 
 impl Resets {
     fn is_too_many(&mut self, fate: Fate) -> bool {
-        if fate == Fate::Served {
+        if fate != Fate::GivenUp {
             return false;
         }
         let now = Instant::now();
@@ -146,9 +165,7 @@ impl Resets {
     }
 }
 
-type ClientConnection = Connection<ClientTls, Bytes>;
-
-async fn accept(client: ClientTls) -> Result<ClientConnection, h2::Error> {
+async fn accept<C: Io>(client: C) -> Result<Connection<C, Bytes>, h2::Error> {
     server::Builder::new()
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(MAX_FIELDS)
@@ -159,11 +176,9 @@ async fn accept(client: ClientTls) -> Result<ClientConnection, h2::Error> {
         .await
 }
 
-type Upstream = client::Connection<UpstreamTls, Bytes>;
-
-async fn connect(
-    upstream: UpstreamTls,
-) -> Result<(client::SendRequest<Bytes>, Upstream), h2::Error> {
+async fn connect<U: Io>(
+    upstream: U,
+) -> Result<(client::SendRequest<Bytes>, client::Connection<U, Bytes>), h2::Error> {
     client::Builder::new()
         .enable_push(false)
         .max_header_list_size(MAX_FIELDS)
@@ -174,7 +189,7 @@ async fn connect(
 }
 
 /// Lets what is on its way arrive, and closes in the ordinary way.
-async fn finish(mut client: ClientConnection, handles: Vec<Handle>) -> End {
+async fn finish<C: Io>(mut client: Connection<C, Bytes>, handles: Vec<Handle>) -> End {
     handles.into_iter().for_each(Handle::settle);
     let closed = std::future::poll_fn(|cx| client.poll_closed(cx));
     match timeout(FAREWELL, closed).await {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use astrabox_egress::{BodyLength, BodyTreatment, Surface};
+use astrabox_egress::{BodyLength, BodyTreatment, Destination, Surface};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
@@ -16,6 +16,7 @@ use super::super::Tunnel;
 use super::transfer::{Failed, Held, down, hold, up};
 use super::{Fate, head};
 use crate::answer::Reason;
+use crate::budget::{Budget, Share};
 use crate::connection::End;
 use crate::exchange::MOST_HELD;
 use crate::inject::{Filter, Injection};
@@ -29,6 +30,51 @@ enum Outcome {
     Unanswered(Reason),
     /// The client has got a part, or has given up, and sees this code.
     Broken(End, Code),
+    /// The upstream takes no more streams and has not looked at this one: the client may ask again elsewhere.
+    NotTaken,
+}
+
+impl Outcome {
+    /// Tells the client what it has to know; what the audit log says, and what the connection makes of it.
+    fn conclude(
+        self,
+        answered: bool,
+        respond: &mut SendResponse<Bytes>,
+        destination: &Destination,
+    ) -> (End, Fate) {
+        // A client that is gone needs no answer.
+        match self {
+            Self::Done => (End::Completed, Fate::Served),
+            Self::Unanswered(reason) => {
+                if answered {
+                    respond.send_reset(Code::CANCEL);
+                } else {
+                    let _ = head::answer(respond, reason, destination);
+                }
+                (End::Answered(reason), Fate::Served)
+            }
+            Self::Broken(End::Idle, _) if !answered => {
+                let _ = head::answer(respond, Reason::Timeout, destination);
+                (End::Idle, Fate::Served)
+            }
+            Self::Broken(end, code) => {
+                respond.send_reset(code);
+                let given_up = end == End::Aborted;
+                (
+                    end,
+                    if given_up {
+                        Fate::GivenUp
+                    } else {
+                        Fate::Served
+                    },
+                )
+            }
+            Self::NotTaken => {
+                respond.send_reset(Code::REFUSED_STREAM);
+                (End::Answered(Reason::UpstreamClosed), Fate::NotTaken)
+            }
+        }
+    }
 }
 
 /// Serves a stream until it ends.
@@ -64,6 +110,7 @@ pub(super) async fn serve(
             requests,
             injection: &mut injection,
             meter: &meter,
+            budget: &tunnel.workload.budget,
             answered: &mut answered,
         };
         tokio::select! {
@@ -71,33 +118,12 @@ pub(super) async fn serve(
             () = meter.idle(idle) => Outcome::Broken(End::Idle, Code::CANCEL),
         }
     };
-    let end = match outcome {
-        Outcome::Done => End::Completed,
-        Outcome::Unanswered(reason) if !answered => {
-            let _ = head::answer(&mut respond, reason, destination);
-            End::Answered(reason)
-        }
-        Outcome::Unanswered(reason) => {
-            respond.send_reset(Code::CANCEL);
-            End::Answered(reason)
-        }
-        Outcome::Broken(end, code) => {
-            if end == End::Idle && !answered {
-                let _ = head::answer(&mut respond, Reason::Timeout, destination);
-            } else {
-                respond.send_reset(code);
-            }
-            end
-        }
-    };
+    let (end, fate) = outcome.conclude(answered, &mut respond, destination);
     if let Some(mut record) = ledger.leave(number) {
         record.with(&injection.used);
         record.end(end, tunnel.services).await;
     }
-    match end {
-        End::Aborted => Fate::GivenUp,
-        _ => Fate::Served,
-    }
+    fate
 }
 
 type Judged = (Injection, Request<()>);
@@ -131,6 +157,7 @@ struct Exchange<'a> {
     requests: SendRequest<Bytes>,
     injection: &'a mut Injection,
     meter: &'a Meter,
+    budget: &'a Arc<Budget>,
     answered: &'a mut bool,
 }
 
@@ -149,7 +176,7 @@ impl Exchange<'_> {
         };
         let (response, mut to) = match sent {
             Ok(sent) => sent,
-            Err(_) => return Outcome::Unanswered(Reason::UpstreamClosed),
+            Err(_) => return Outcome::NotTaken,
         };
         if bodiless {
             return self.answer(response, None).await;
@@ -199,18 +226,22 @@ impl Exchange<'_> {
             .as_ref()
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let told = treatment.length(length, MOST_HELD as u64);
+        let share = Share::of(self.budget);
         let held = if treatment == BodyTreatment::Unseen {
             Held {
                 ready: Vec::new(),
                 complete: body.is_end_stream(),
+                share,
             }
         } else {
-            hold(body, &mut filter, told == BodyLength::Collect, self.meter).await?
+            let to_the_end = told == BodyLength::Collect;
+            hold(body, &mut filter, to_the_end, share, self.meter).await?
         };
         let new = match told {
             BodyLength::Keep => stated,
-            BodyLength::Collect => Some(HeaderValue::from(held.length())),
-            BodyLength::Stream => None,
+            BodyLength::Collect if held.complete => Some(HeaderValue::from(held.length())),
+            BodyLength::Collect if treatment == BodyTreatment::Scan => stated,
+            BodyLength::Collect | BodyLength::Stream => None,
         };
         if let Some(new) = new {
             outgoing.headers_mut().insert(CONTENT_LENGTH, new);
@@ -307,6 +338,8 @@ fn failure(failed: Failed) -> Outcome {
 /// An upstream that resets a stream says so to the client; one that goes away is a typed answer.
 fn unanswered(error: &h2::Error) -> Outcome {
     match error.reason() {
+        Some(Code::NO_ERROR) if error.is_go_away() => Outcome::NotTaken,
+        Some(Code::REFUSED_STREAM) => Outcome::NotTaken,
         Some(code) if error.is_reset() => {
             Outcome::Broken(End::Answered(Reason::UpstreamClosed), code)
         }

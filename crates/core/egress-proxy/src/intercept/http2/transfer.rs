@@ -8,7 +8,8 @@ use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 use tokio::time::timeout;
 
-use crate::exchange::{MOST_HELD, PAUSE};
+use crate::budget::Share;
+use crate::exchange::{MOST_HELD, pause};
 use crate::inject::{Filter, Injection};
 use crate::meter::Meter;
 
@@ -37,6 +38,8 @@ pub(super) struct Held {
     pub(super) ready: Vec<Bytes>,
     /// The body has ended.
     pub(super) complete: bool,
+    /// What is held counts for the sandbox until it is sent.
+    pub(super) share: Share,
 }
 
 impl Held {
@@ -50,27 +53,24 @@ pub(super) async fn hold(
     body: &mut RecvStream,
     filter: &mut Filter,
     to_the_end: bool,
+    share: Share,
     meter: &Meter,
 ) -> Result<Held, Failed> {
     let mut held = Held {
         ready: Vec::new(),
         complete: false,
+        share,
     };
-    let mut read = 0;
-    while to_the_end || read < MOST_HELD {
-        let next = if to_the_end {
-            body.data().await
-        } else {
-            match timeout(PAUSE, body.data()).await {
-                Ok(next) => next,
-                Err(_) => return Ok(held),
-            }
+    let mut room = true;
+    while room && (to_the_end || held.share.taken() < MOST_HELD) {
+        let Ok(next) = timeout(pause(to_the_end), body.data()).await else {
+            break;
         };
         match next {
             Some(piece) => {
                 let piece = piece.map_err(|error| Failed::From(code(&error)))?;
                 meter.touch();
-                read += piece.len();
+                room = held.share.take(piece.len());
                 let _ = body.flow_control().release_capacity(piece.len());
                 filter.push(piece, &mut held.ready)?;
             }
@@ -96,11 +96,14 @@ pub(super) async fn up(
     let Held {
         mut ready,
         mut complete,
+        share,
     } = held;
+    let mut share = Some(share);
     loop {
         for piece in ready.drain(..) {
             send(to, piece, |bytes| meter.sent_up(bytes)).await?;
         }
+        share.take();
         if complete {
             break;
         }
