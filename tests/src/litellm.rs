@@ -55,12 +55,12 @@ pub fn installed(test: &str) -> Result<Option<PathBuf>> {
 }
 
 impl LitellmProxy {
-    /// Starts a proxy that has one model, `scripted`, at this OpenAI endpoint, and waits until it serves. Without a key
-    /// of its own it takes any.
+    /// Starts a proxy with this key of its own that has one model, `scripted`, at this OpenAI endpoint, and waits until
+    /// it serves.
     ///
     /// # Errors
     /// When it does not come up; the error has the end of its log.
-    pub async fn start(python: &PathBuf, upstream: &str, key: Option<&str>) -> Result<Self> {
+    pub async fn start(python: &PathBuf, upstream: &str, key: &str) -> Result<Self> {
         // The port is free when it is chosen; somebody else may be quicker.
         let mut failure = None;
         for _ in 0..3 {
@@ -72,10 +72,10 @@ impl LitellmProxy {
         Err(failure.unwrap_or_else(|| anyhow::anyhow!("never tried")))
     }
 
-    async fn start_once(python: &PathBuf, upstream: &str, key: Option<&str>) -> Result<Self> {
+    async fn start_once(python: &PathBuf, upstream: &str, key: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("ab-litellm-").tempdir()?;
         // JSON is YAML.
-        let mut config = json!({
+        let config = json!({
             "model_list": [{
                 "model_name": "scripted",
                 "litellm_params": {
@@ -85,10 +85,8 @@ impl LitellmProxy {
                 },
             }],
             "litellm_settings": {"drop_params": true, "telemetry": false},
+            "general_settings": {"master_key": key},
         });
-        if let Some(key) = key {
-            config["general_settings"] = json!({ "master_key": key });
-        }
         let path = folder.path().join("config.yaml");
         std::fs::write(&path, config.to_string())?;
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
@@ -108,11 +106,6 @@ impl LitellmProxy {
             .env("PATH", "/usr/bin:/bin")
             // It asks nobody on the network when it starts.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-            // It starts without a key of its own only when told so.
-            .env(
-                "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
-                "true",
-            )
             // The model is asked over Chat Completions, which every such endpoint has.
             .env(
                 "LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES",

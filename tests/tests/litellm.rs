@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
 use astrabox_builtin as _;
 use astrabox_client::v1;
 use astrabox_model::{
@@ -37,7 +38,7 @@ async fn the_provider_lists_resolves_and_is_told_why_a_proxy_without_a_database_
         return;
     };
     let model = scripted().await;
-    let proxy = must(LitellmProxy::start(&python, &model.base_url(), Some(MASTER)).await);
+    let proxy = must(LitellmProxy::start(&python, &model.base_url(), MASTER).await);
     let base_url = format!("http://{}", proxy.address);
     let provider = provider(json!({
         "base_url": base_url,
@@ -87,6 +88,48 @@ async fn the_provider_lists_resolves_and_is_told_why_a_proxy_without_a_database_
     model.shutdown().await;
 }
 
+/// Puts the proxy's key into a vault, and its name into the server's configuration.
+async fn keep_key(stage: &mut Stage) -> Result<()> {
+    let vault = stage
+        .client
+        .create_vault(v1::CreateVaultRequest {
+            display_name: "keys".to_owned(),
+            ..Default::default()
+        })
+        .await?
+        .vault
+        .context("a vault in the answer")?;
+    let key = v1::ModelKeyCredential {
+        endpoint: "https://litellm.test".to_owned(),
+        kind: v1::ModelKeyKind::Bearer.into(),
+        models: Vec::new(),
+    };
+    let credential = stage
+        .client
+        .create_vault_credential(v1::CreateVaultCredentialRequest {
+            vault_id: vault.id,
+            spec: Some(v1::CredentialSpec {
+                r#type: Some(v1::credential_spec::Type::ModelKey(key)),
+            }),
+            secret: Some(v1::CredentialSecret {
+                value: MASTER.to_owned(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })
+        .await?
+        .credential
+        .context("a credential in the answer")?;
+    stage.server.stop().await?;
+    let file = stage.server.folder().join("astrabox.toml");
+    let config = std::fs::read_to_string(&file)?;
+    let setting = format!("model.litellm.credential = {:?}", credential.id);
+    std::fs::write(&file, format!("{setting}\n{config}"))?;
+    stage.server.start_again().await?;
+    stage.client = stage.server.client().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     let test = "claude_code_runs_turns_over_a_model_that_speaks_openai";
@@ -94,7 +137,7 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
         return;
     };
     let model = scripted().await;
-    let proxy = must(LitellmProxy::start(&python, &model.base_url(), None).await);
+    let proxy = must(LitellmProxy::start(&python, &model.base_url(), MASTER).await);
     let name = format!("litellm.test:{}", proxy.address.port());
     let options = ServerOptions {
         settings: vec![
@@ -109,7 +152,8 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
         ..Default::default()
     };
     let agent = v1::AgentSpec::default();
-    let stage = must(Stage::over(model, &options, environment, agent).await);
+    let mut stage = must(Stage::over(model, &options, environment, agent).await);
+    must(keep_key(&mut stage).await);
     let mut talk = must(stage.conversation(CLAUDE_CODE.unasked).await);
 
     let turn = must(talk.say("DELTAS: 40\nSLOW: 5").await);
@@ -124,7 +168,7 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     assert!(turn.deltas.len() > 5, "{} deltas", turn.deltas.len());
 
     let turn = must(
-        talk.say("RUN: echo made here > /workspace/note.txt && cat /workspace/note.txt")
+        talk.say("RUN: echo made here > /workspace/note.txt; cat /workspace/note.txt; env | grep ^ANTHROPIC")
             .await,
     );
     assert_eq!(
@@ -135,7 +179,13 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     );
     let results = turn.results();
     assert_eq!(results.len(), 1, "{:?}", turn.events);
-    assert!(results[0].output.contains("made here"), "{results:?}");
+    let output = &results[0].output;
+    assert!(output.contains("made here"), "{output}");
+    assert!(output.contains("ANTHROPIC_AUTH_TOKEN="), "{output}");
+    assert!(
+        !output.contains("canary"),
+        "the proxy's key is in the sandbox: {output}"
+    );
     assert!(
         turn.text().contains("tool said: <<made here"),
         "{}",

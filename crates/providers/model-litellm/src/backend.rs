@@ -41,12 +41,7 @@ impl ModelEndpointProvider for Litellm {
         const RESOLVE: &str = "resolve";
         let base_url = self.config.base_url.clone();
         let base_url = base_url.ok_or_else(|| not_configured(RESOLVE, "base_url"))?;
-        let model_name = match (request.model.as_str(), &self.config.default_model) {
-            ("", None) => return Err(not_configured(RESOLVE, "default_model")),
-            ("", Some(default)) => default.clone(),
-            (named, _) => named.to_owned(),
-        };
-        self.demand_model(RESOLVE, &model_name)?;
+        let model_name = self.model_name(RESOLVE, &request.model)?;
         Ok(ResolvedModelAccess {
             base_url,
             model_name,
@@ -94,14 +89,18 @@ impl ModelEndpointProvider for Litellm {
         if !self.config.per_session {
             return Ok(None);
         }
-        self.demand_model(ISSUE, &request.model)?;
+        let model = self.model_name(ISSUE, &request.model)?;
+        let request = IssueRequest {
+            model,
+            ..request.clone()
+        };
         // Before the call: the end is never later than what was asked for.
         let now = Timestamp::now();
-        let body = api::generate(request, self.config.max_budget);
+        let body = api::generate(&request, self.config.max_budget);
         let answer = self
             .ask(ISSUE, Method::POST, api::GENERATE, with, Some(body))
             .await?;
-        api::issued(&answer, request, now).map(Some)
+        api::issued(&answer, &request, now).map(Some)
     }
 
     async fn revoke(&self, id: &str, with: Option<&Secret>) -> Result<(), Error> {
@@ -117,11 +116,17 @@ impl ModelEndpointProvider for Litellm {
 }
 
 impl Litellm {
-    fn demand_model(&self, operation: &'static str, model: &str) -> Result<(), Error> {
-        if self.config.has(model) {
-            return Ok(());
+    /// The model's name at the proxy, for what an agent names.
+    fn model_name(&self, operation: &'static str, named: &str) -> Result<String, Error> {
+        let name = match (named, &self.config.default_model) {
+            ("", None) => return Err(not_configured(operation, "default_model")),
+            ("", Some(default)) => default.clone(),
+            (named, _) => named.to_owned(),
+        };
+        if self.config.has(&name) {
+            return Ok(name);
         }
-        Err(unknown_model(operation, model, &self.config.models))
+        Err(unknown_model(operation, &name, &self.config.models))
     }
 
     async fn ask(

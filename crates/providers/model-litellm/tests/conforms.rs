@@ -127,9 +127,14 @@ async fn the_models_of_the_gateway_are_listed_and_any_name_is_resolved() {
 
 #[tokio::test]
 async fn a_key_is_for_one_session_and_its_model_with_an_end_and_a_budget() {
-    let fixture = fixture(json!({"per_session": true, "max_budget": 2})).await;
+    let config = json!({"per_session": true, "max_budget": 2, "default_model": "scripted"});
+    let fixture = fixture(config).await;
     let provider = provider(&fixture).await;
-    let request = asked();
+    let request = IssueRequest {
+        // What an agent names that names no model.
+        model: String::new(),
+        ..asked()
+    };
     let issued = provider.issue(&request, Some(&master())).await;
     let issued = issued.unwrap().expect("it issues");
     assert!(issued.secret.expose().starts_with(b"sk-generated-"));
