@@ -132,14 +132,9 @@ impl World {
         );
         let turn = talk.say(&find).await?;
         let output = &turn.results().first().context("a result")?.output;
-        ensure!(
-            output.contains("looked"),
-            "the sandbox was not searched: {output}"
-        );
-        ensure!(
-            !output.contains("/proc/") && !output.contains("/home/agent/"),
-            "in the sandbox: {output}"
-        );
+        // Names of files come before the word; the environment comes behind it.
+        let (found, _) = output.split_once("looked").context("it was not searched")?;
+        ensure!(!found.contains('/'), "in the sandbox: {found}");
         ensure!(
             output.contains("API_KEY=astrabox-cred-"),
             "no placeholder: {output}"
