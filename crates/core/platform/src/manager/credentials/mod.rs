@@ -177,7 +177,7 @@ impl Manager {
         };
         let key = self.keeper.mint_key().await?;
         let sandbox = bearer.sandbox.to_string();
-        let mint = |id: &str| Placeholder::mint(&key, &sandbox, id);
+        let mint = |id: &str| Placeholder::mint(key, &sandbox, id);
         Ok(Planned::of(credentials, &uses, &mint)?)
     }
 
