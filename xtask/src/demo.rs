@@ -10,25 +10,23 @@ use serde_json::Value;
 
 use crate::test::{self, Mode};
 
-/// Variables in which people keep real model keys.
-const KEYS: &[&str] = &[
-    "OPENAI_API_KEY",
-    "CODEX_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "AZURE_OPENAI_API_KEY",
-    "DEEPSEEK_API_KEY",
-    "OPENROUTER_API_KEY",
-];
+/// Where Codex's users keep a real model key.
+const KEY: &str = "OPENAI_API_KEY";
 /// How long a program of the demonstration may take to come up or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Run the product once: a real Codex in a real sandbox, driven by a scripted model.
+/// Run the product once: a real Codex in a real sandbox, driven by a scripted model, or by a real one.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Asks this model at the real endpoint, with the key in OPENAI_API_KEY; the key goes into a vault and from there
+    /// into requests, never into the sandbox
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+}
 
-pub(crate) fn run(_: Args) -> Result<ExitCode> {
-    refuse_real_keys(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let has_key = std::env::var_os(KEY).is_some_and(|value| !value.is_empty());
+    let brain = Brain::of(args.model, has_key)?;
     // The binaries and the image, by the same steps as for the tests.
     let context = test::prepare(&["image"], Mode::Local)?;
     let scratch = Scratch::new()?;
@@ -36,7 +34,7 @@ pub(crate) fn run(_: Args) -> Result<ExitCode> {
         folder: context.target.join("debug"),
         runner: context.runner()?,
     };
-    let played = play(&programs, scratch.path());
+    let played = play(&programs, scratch.path(), &brain);
     if played.is_err() {
         let log = fs::read_to_string(scratch.path().join("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -50,53 +48,78 @@ pub(crate) fn run(_: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A key that is meant for a real model must not come near a sandbox.
-fn refuse_real_keys(is_set: impl Fn(&str) -> bool) -> Result<()> {
-    if let Some(name) = KEYS.iter().find(|name| is_set(name)) {
-        bail!(
-            "{name} is set: a real model key would have to enter the sandbox, because credentials are not yet put \
-             into requests outside of it. The demonstration needs no key; run it with `env -u {name} cargo xtask demo`"
-        );
+/// Who answers.
+#[derive(Debug, PartialEq, Eq)]
+enum Brain {
+    Scripted,
+    /// The model of this name, at the real endpoint.
+    Real(String),
+}
+
+impl Brain {
+    /// A real model costs money, so both the key and the model's name are asked for.
+    fn of(model: Option<String>, has_key: bool) -> Result<Self> {
+        match (model, has_key) {
+            (None, false) => Ok(Self::Scripted),
+            (Some(model), true) => Ok(Self::Real(model)),
+            (Some(_), false) => bail!("--model asks a real model: set {KEY} to its key"),
+            (None, true) => bail!(
+                "{KEY} is set: say which real model is to be asked with `cargo xtask demo --model NAME` (the key goes \
+                 into a vault and never into the sandbox), or run without it: `env -u {KEY} cargo xtask demo`"
+            ),
+        }
     }
-    Ok(())
+
+    /// What is said to make it write and run a file, to make it remember, and to make it look.
+    fn prompts(&self) -> [&'static str; 3] {
+        match self {
+            Self::Scripted => [
+                "SAY: I shall write a small program and run it.\n\
+                 WRITE hello.sh echo \"hello from $(id -un) in $(pwd)\"\\nls /home /root 2>&1 || true\n\
+                 RUN: sh hello.sh",
+                "RECALL",
+                "RUN: cat hello.sh",
+            ],
+            Self::Real(_) => [
+                "Write a shell script hello.sh in the current folder that prints who and where it is, and run it.",
+                "What did I ask you to do, in one sentence?",
+                "Show me the content of hello.sh.",
+            ],
+        }
+    }
 }
 
 /// The story, told as it happens.
-fn play(programs: &Programs, folder: &Path) -> Result<()> {
-    title("A scripted model and a server with a temporary store");
-    let model = programs.model(folder)?;
-    let server = programs.server(folder, &model.address)?;
+fn play(programs: &Programs, folder: &Path, brain: &Brain) -> Result<()> {
+    let model = match brain {
+        Brain::Scripted => {
+            title("A scripted model and a server with a temporary store");
+            Some(programs.model(folder)?)
+        }
+        Brain::Real(_) => {
+            title("A server with a temporary store");
+            None
+        }
+    };
+    let server = programs.server(folder, model.as_ref().map(|model| model.address.as_str()))?;
+    let [write, recall, look] = brain.prompts();
 
     title("An environment, an agent, a prompt: the agent writes a file and runs it");
-    let environment = [
-        "--json",
-        "environment",
-        "create",
-        "--name",
-        "demo",
+    let name = match brain {
+        Brain::Scripted => "scripted",
+        Brain::Real(name) => name,
+    };
+    let run = [
+        "run",
+        "--verbose",
         "--engine",
         "codex",
-    ];
-    programs.astrabox_json(folder, &environment)?;
-    let agent = [
-        "--json",
-        "agent",
-        "create",
-        "--name",
-        "demo",
-        "--environment",
-        "demo",
-        "--model",
-        "scripted",
         "--permission-mode",
         "never",
+        "--model",
+        name,
     ];
-    let agent = programs.astrabox_json(folder, &agent)?;
-    let agent = text(&agent, "/agent/id").or_else(|_| text(&agent, "/id"))?;
-    let prompt = "SAY: I shall write a small program and run it.\n\
-                  WRITE hello.sh echo \"hello from $(id -un) in $(pwd)\"\\nls /home /root 2>&1 || true\n\
-                  RUN: sh hello.sh";
-    programs.astrabox(folder, &["run", "--verbose", "--agent", &agent, prompt])?;
+    programs.astrabox(folder, &[&run[..], &[write]].concat())?;
 
     let sessions = programs.astrabox_json(folder, &["--json", "session", "list"])?;
     let session = text(&sessions, "/sessions/0/id")?;
@@ -105,20 +128,9 @@ fn play(programs: &Programs, folder: &Path) -> Result<()> {
     programs.astrabox(folder, &["sandbox", "list"])?;
 
     title("In a fresh sandbox the same conversation goes on: what was said, and the file");
-    programs.astrabox(
-        folder,
-        &["run", "--verbose", "--session", &session, "RECALL"],
-    )?;
-    programs.astrabox(
-        folder,
-        &[
-            "run",
-            "--verbose",
-            "--session",
-            &session,
-            "RUN: cat hello.sh",
-        ],
-    )?;
+    for prompt in [recall, look] {
+        programs.astrabox(folder, &["run", "--verbose", "--session", &session, prompt])?;
+    }
 
     title("Cleaning up");
     programs.astrabox(folder, &["session", "delete", &session])?;
@@ -129,7 +141,7 @@ fn play(programs: &Programs, folder: &Path) -> Result<()> {
         .map_or(0, Vec::len);
     ensure!(left == 0, "{left} sandboxes are left");
     server.end()?;
-    model.process.end()
+    model.map_or(Ok(()), |model| model.process.end())
 }
 
 fn title(text: &str) {
@@ -173,20 +185,24 @@ impl Programs {
         Ok(Model { process, address })
     }
 
-    fn server(&self, folder: &Path, model: &str) -> Result<Running> {
-        let port = model
-            .rsplit(':')
-            .next()
-            .context("the model's address has a port")?;
-        let config = format!(
-            "state_dir = {state:?}\nrun_dir = {run:?}\ncache_dir = {cache:?}\n\
-             model.direct.base_url = \"http://model.test:{port}\"\nsandbox.local.runner = {runner:?}\n\
-             [egress.static_hosts]\n\"model.test:{port}\" = {model:?}\n",
+    fn server(&self, folder: &Path, model: Option<&str>) -> Result<Running> {
+        let mut config = format!(
+            "state_dir = {state:?}\nrun_dir = {run:?}\ncache_dir = {cache:?}\nsandbox.local.runner = {runner:?}\n",
             state = folder.join("state"),
             run = folder.join("run"),
             cache = folder.join("cache"),
             runner = self.runner,
         );
+        if let Some(model) = model {
+            let port = model
+                .rsplit(':')
+                .next()
+                .context("the model's address has a port")?;
+            config += &format!(
+                "model.direct.base_url = \"http://model.test:{port}\"\n\
+                 [egress.static_hosts]\n\"model.test:{port}\" = {model:?}\n"
+            );
+        }
         let file = folder.join("astrabox.toml");
         fs::write(&file, config)?;
         let log = File::create(folder.join("log"))?;
@@ -353,14 +369,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_real_key_is_refused_by_name_and_with_the_reason() {
-        assert!(refuse_real_keys(|_| false).is_ok());
-        let error = refuse_real_keys(|name| name == "OPENAI_API_KEY")
-            .expect_err("it is set")
-            .to_string();
-        assert!(
-            error.contains("OPENAI_API_KEY") && error.contains("enter the sandbox"),
-            "{error}"
-        );
+    fn a_real_model_is_asked_only_by_name_and_with_a_key() {
+        assert_eq!(Brain::of(None, false).ok(), Some(Brain::Scripted));
+        let real = Brain::of(Some("m".to_owned()), true).ok();
+        assert_eq!(real, Some(Brain::Real("m".to_owned())));
+        for (model, has_key) in [(None, true), (Some("m".to_owned()), false)] {
+            let error = Brain::of(model, has_key).unwrap_err().to_string();
+            assert!(error.contains(KEY) && error.contains("--model"), "{error}");
+        }
     }
 }

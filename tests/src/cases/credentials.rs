@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail, ensure};
 use astrabox_client::{Client, v1};
 use astrabox_testkit::model::ScriptedModel;
-use astrabox_testkit::server::{ServerOptions, ServerProcess};
+use astrabox_testkit::server::{ServerOptions, ServerProcess, bin_dir};
 use astrabox_testkit::upstream::{Answer, Authority, Received, Upstream, git, mcp};
 use v1::credential_spec::Type;
 use v1::mcp_server::Transport;
@@ -138,6 +138,35 @@ impl World {
         ensure!(
             output.contains("API_KEY=astrabox-cred-"),
             "no placeholder: {output}"
+        );
+        let session = v1::GetSessionRequest {
+            session_id: talk.id.clone(),
+        };
+        let session = self.stage.client.get_session(session).await?.session;
+        let posture = v1::GetSecurityPostureRequest {
+            sandbox_id: session.context("a session")?.sandbox_id,
+        };
+        let posture = self
+            .stage
+            .client
+            .get_security_posture(posture)
+            .await?
+            .posture;
+        let boundary = posture
+            .and_then(|posture| posture.boundary)
+            .context("a boundary")?;
+        let told = boundary.credentials.join("\n");
+        for part in [
+            "model: vcrd_",
+            "environment API_KEY: vcrd_",
+            "mcp echo: vcrd_",
+            "to git.test:443",
+        ] {
+            ensure!(told.contains(part), "the posture tells {told}");
+        }
+        ensure!(
+            boundary.in_force && !told.contains(CANARY),
+            "the posture tells {told}"
         );
         let journal = format!("{:?}", talk.journal().await?);
         ensure!(!journal.contains(CANARY), "in the journal");
@@ -464,4 +493,67 @@ async fn kill_egress(server: &ServerProcess) -> Result<()> {
         return Ok(());
     }
     bail!("no egress role runs")
+}
+
+pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Program) {
+    let authority = must(Authority::new());
+    let folder = must(tempfile::tempdir());
+    let roots = folder.path().join("roots.pem");
+    must(std::fs::write(&roots, authority.pem()));
+    let key = canary("run");
+    let model = ScriptedModel::builder()
+        .tls(must(authority.server(&["model.test"], &["http/1.1"])))
+        .require_credential(&key)
+        .start();
+    let model = must(model.await);
+    // No model endpoint is configured: the key brings its own.
+    let options = ServerOptions {
+        static_hosts: BTreeMap::from([("model.test:443".to_owned(), model.address().to_string())]),
+        settings: vec![format!(
+            "egress.extra_roots = [{:?}]",
+            roots.display().to_string()
+        )],
+        ..ServerOptions::default()
+    };
+    let mut server = must(ServerProcess::start(&options).await);
+    let (variable, base) = match program.engine {
+        "claude_code" => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        _ => ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    };
+    for prompt in ["SAY: hello from afar", "SAY: hello again"] {
+        let output = tokio::process::Command::new(must(bin_dir()).join("astrabox"))
+            .args([
+                "run",
+                "--quiet",
+                "--rm",
+                "--engine",
+                program.engine,
+                "--model",
+                "scripted",
+            ])
+            .args(["--permission-mode", program.unasked, prompt])
+            .env_clear()
+            .env("HOME", folder.path())
+            .env("ASTRABOX_SOCKET", server.socket())
+            .env(variable, &key)
+            .env(base, "https://model.test")
+            .output();
+        let output = must(output.await);
+        let (said, told) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{told}");
+        assert!(said.contains(&prompt["SAY: ".len()..]), "{said} {told}");
+        assert!(
+            told.contains("no sandbox holds it") && !told.contains(CANARY),
+            "{told}"
+        );
+    }
+    let client = must(server.client().await);
+    let vaults = must(client.all_vaults(false).await);
+    assert_eq!(vaults.len(), 1, "the vault is found again: {vaults:?}");
+    assert_eq!(must(holds(server.folder(), CANARY.as_bytes())), None);
+    must(server.stop().await);
+    model.shutdown().await;
 }

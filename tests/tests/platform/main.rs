@@ -3,6 +3,7 @@
 //! The server runs in a runtime of its own, so that a test can end it as a kill does: every task is dropped where it
 //! stands. Sandboxes and their programs live outside of it, as they do in a product.
 
+mod boundary;
 mod boxes;
 mod fault;
 mod server;
@@ -13,6 +14,7 @@ mod world;
 
 mod background;
 mod crash;
+mod credentials;
 mod interactions;
 mod interrupts;
 mod lifecycle;

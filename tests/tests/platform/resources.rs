@@ -383,7 +383,7 @@ async fn sandboxes_are_told_with_their_posture() {
     assert_eq!(listed[0].info.claim.session_id, id);
     let posture = stage
         .call(move |platform| async move { platform.security_posture(&caller(), sandbox).await });
-    assert_eq!(posture.await.expect("it is asked").technology, "memory");
+    assert_eq!(posture.await.expect("it is asked").0.technology, "memory");
     let unknown = stage.call(|platform| async move {
         let none = astrabox_types::SandboxId::new();
         platform.describe_sandbox(&caller(), none).await.map(drop)

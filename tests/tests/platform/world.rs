@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use astrabox_conformance::doubles::{
-    FixedModels, MemoryProvider, MemoryWorld, Program, Programs, TokenIdentity, program,
+    FixedModels, MemoryProvider, MemorySecrets, MemoryWorld, Program, Programs, TokenIdentity,
+    program,
 };
 use astrabox_egress::EgressPolicy;
 use astrabox_platform::{Images, PlatformParts, PlatformSettings};
@@ -26,6 +27,7 @@ use astrabox_types::{
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
+use crate::boundary::Boundary;
 use crate::boxes::FaultyProvider;
 use crate::fault::Faults;
 use crate::wire::{Log, Wire};
@@ -38,6 +40,9 @@ pub(crate) struct World {
     real: Option<Real>,
     pub(crate) log: Log,
     pub(crate) wire: Wire,
+    /// What sandboxes may put into requests.
+    pub(crate) boundary: Arc<Boundary>,
+    secrets: MemorySecrets,
     /// Whether servers know the engine.
     pub(crate) linked: bool,
     /// Whether nothing can be destroyed.
@@ -88,6 +93,8 @@ impl World {
             real: None,
             log: Log::default(),
             wire: Wire::new(),
+            boundary: Arc::default(),
+            secrets: MemorySecrets::default(),
             linked: true,
             stuck: Arc::default(),
             settings,
@@ -141,8 +148,8 @@ impl World {
             engines: engines.expect("one engine"),
             sandboxes: BTreeMap::from([("box", provider)]),
             models: BTreeMap::from([("fixed", Arc::new(models) as Arc<_>)]),
-            secrets: None,
-            boundary: None,
+            secrets: Some(Arc::new(self.secrets.clone())),
+            boundary: Some(Arc::clone(&self.boundary) as Arc<_>),
             identity: Arc::new(identity),
             images: Arc::new(OneImage(self.image())),
             store: store.with_fault_point(faults.of_store()),

@@ -2,6 +2,7 @@
 
 mod ask;
 mod follow;
+mod key;
 mod open;
 mod target;
 mod terminal;
@@ -100,6 +101,10 @@ struct NewAgent {
     /// The environment, by id or name [default: one that is made from these options]
     #[arg(long, conflicts_with_all = ["engine", "allow_hosts", "unrestricted", "permission_level"])]
     environment: Option<String>,
+    /// Leaves a model key alone that stands in the environment (ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN,
+    /// OPENAI_API_KEY) and uses the server's own model endpoint
+    #[arg(long)]
+    no_model_key: bool,
     #[command(flatten)]
     network: Network,
 }

@@ -7,10 +7,12 @@ use astrabox_client::{Client, Code, v1};
 use sha2::{Digest as _, Sha256};
 
 use super::NewAgent;
+use super::key::Key;
 use crate::args::Global;
 use crate::connect::config;
 use crate::environment::Fields;
 use crate::exit::Failure;
+use crate::out::note;
 
 /// The label by which agents of `astrabox run` are found again; its value is a digest of what they say.
 const LABEL: &str = "astrabox-run";
@@ -21,27 +23,39 @@ pub(super) async fn agent(
     client: &Client,
     new: &NewAgent,
 ) -> anyhow::Result<String> {
-    let environment = match &new.environment {
+    let found = match &new.environment {
         Some(environment) => {
             let request = v1::GetEnvironmentRequest {
                 environment: environment.clone(),
             };
-            client
-                .get_environment(request)
-                .await?
-                .environment
-                .unwrap_or_default()
-                .id
+            let found = client.get_environment(request).await?.environment;
+            found.unwrap_or_default()
         }
         None => environment(client, new).await?,
     };
+    let (environment, engine) = (found.id, found.spec.unwrap_or_default().engine);
     let model = model(global, new)?;
     let system = new.system.clone().unwrap_or_default();
-    let digest = digest(&[&environment, &model, &system]);
+    let key = match new.no_model_key {
+        true => None,
+        false => Key::of(&engine, |name| std::env::var(name).ok())?,
+    };
+    let vault = match &key {
+        Some(key) => {
+            let vault = key.keep(client).await?;
+            note(&key.told(&vault));
+            vec![vault]
+        }
+        None => Vec::new(),
+    };
+    let digest = digest(&[&environment, &model, &system, &vault.concat()]);
     for agent in client.all_agents(false).await? {
         let spec = agent.spec.unwrap_or_default();
         // Somebody may have changed it since.
-        let same = spec.environment == environment && spec.model == model && spec.system == system;
+        let same = spec.environment == environment
+            && spec.model == model
+            && spec.system == system
+            && spec.vault_ids == vault;
         if same && spec.metadata.get(LABEL) == Some(&digest) {
             return Ok(agent.id);
         }
@@ -52,6 +66,7 @@ pub(super) async fn agent(
         environment,
         model,
         system,
+        vault_ids: vault,
         metadata: HashMap::from([(LABEL.to_owned(), digest)]),
         ..Default::default()
     };
@@ -67,8 +82,8 @@ pub(super) async fn agent(
         .id)
 }
 
-/// The environment's id.
-async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<String> {
+/// The environment.
+async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<v1::Environment> {
     let engine = match &new.engine {
         Some(engine) => engine.clone(),
         None => only_engine(client).await?,
@@ -79,7 +94,7 @@ async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<String> 
         environment: name.clone(),
     };
     match client.get_environment(named.clone()).await {
-        Ok(found) => return Ok(found.environment.unwrap_or_default().id),
+        Ok(found) => return Ok(found.environment.unwrap_or_default()),
         Err(error) if error.code == Code::NotFound => {}
         Err(error) => return Err(error.into()),
     }
@@ -94,11 +109,11 @@ async fn environment(client: &Client, new: &NewAgent) -> anyhow::Result<String> 
         ..Default::default()
     };
     match client.create_environment(request).await {
-        Ok(made) => Ok(made.environment.unwrap_or_default().id),
+        Ok(made) => Ok(made.environment.unwrap_or_default()),
         // Another run with the same options was quicker.
         Err(error) if error.code == Code::AlreadyExists => {
             let found = client.get_environment(named).await?;
-            Ok(found.environment.unwrap_or_default().id)
+            Ok(found.environment.unwrap_or_default())
         }
         Err(error) => Err(error.into()),
     }

@@ -43,6 +43,8 @@ pub(crate) enum Reason {
     Timeout,
     /// The upstream closed before it had answered.
     UpstreamClosed,
+    /// The credentials in the request changed before it was sent.
+    CredentialsChanged,
     /// The upstream's answer could be read in two ways.
     UpstreamInvalid,
 }
@@ -89,6 +91,7 @@ impl Reason {
             Self::Unreachable => "upstream_unreachable",
             Self::Timeout => "upstream_timeout",
             Self::UpstreamClosed => "upstream_closed",
+            Self::CredentialsChanged => "credentials_changed",
             Self::UpstreamInvalid => "upstream_invalid",
         }
     }
@@ -113,7 +116,9 @@ impl Reason {
             | Self::ClientTls
             | Self::WebSocketFrame => (403, "Forbidden", "egress_denied"),
             Self::Bad(_) => (400, "Bad Request", "bad_request"),
-            Self::TooManyConnections => (503, "Service Unavailable", "egress_unavailable"),
+            Self::TooManyConnections | Self::CredentialsChanged => {
+                (503, "Service Unavailable", "egress_unavailable")
+            }
             Self::Timeout => (504, "Gateway Timeout", "egress_unavailable"),
         }
     }
@@ -177,6 +182,9 @@ impl Reason {
             Self::Unreachable => "the destination does not accept connections",
             Self::Timeout => "the destination did not answer in time",
             Self::UpstreamClosed => "the destination closed the connection before it had answered",
+            Self::CredentialsChanged => {
+                "the credentials changed before the request was sent; send it again"
+            }
             Self::UpstreamInvalid => "the destination did not answer in well-formed HTTP/1",
         }
     }

@@ -13,6 +13,26 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
+    /// What each is for, its id, and where it may go; for people.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let plan = &self.plan;
+        let kinds = [
+            ("model", &plan.model),
+            ("environment", &plan.environment),
+            ("mcp", &plan.mcp),
+            ("http_basic", &plan.http_basic),
+        ];
+        let each = kinds.into_iter().flat_map(|(kind, grants)| {
+            grants.iter().map(move |grant| {
+                let hosts: Vec<_> = grant.hosts.iter().map(ToString::to_string).collect();
+                let name = [kind, &grant.handle].join(" ");
+                let (id, hosts) = (&grant.credential_id, hosts.join(", "));
+                format!("{}: {id}, to {hosts}", name.trim_end())
+            })
+        });
+        each.collect()
+    }
+
     pub(crate) fn new(plan: CredentialPlan, values: CredentialValues) -> Self {
         Self {
             plan: Arc::new(plan),

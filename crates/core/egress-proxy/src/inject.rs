@@ -8,6 +8,7 @@ use astrabox_egress::{
 use bytes::Bytes;
 
 use crate::credentials::Credentials;
+use crate::workload::Workload;
 
 /// The verdict on one request, and the credentials that it was judged by.
 pub(crate) struct Injection {
@@ -46,6 +47,12 @@ impl Injection {
     }
 
     /// What the request was judged by.
+    /// Whether values stand in the request, or are to be put into its body, that are others at the workload by now.
+    pub(crate) fn is_stale(&self, workload: &Workload, treatment: BodyTreatment) -> bool {
+        let holds_values = !self.used.is_empty() || treatment == BodyTreatment::Replace;
+        holds_values && !workload.credentials().same_as(&self.credentials)
+    }
+
     pub(crate) fn credentials(&self) -> &Credentials {
         &self.credentials
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astrabox_egress::{Decision, DenyReason, Destination, EgressPolicy, Scheme};
+use astrabox_sandbox::BoundaryState;
 use astrabox_types::{SandboxId, SessionId};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -142,6 +143,20 @@ impl Workload {
 
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.state().plan, Plan::Active(_))
+    }
+
+    /// What it may do, for people.
+    pub(crate) fn boundary(&self) -> BoundaryState {
+        let state = self.state();
+        let Plan::Active(policy) = &state.plan else {
+            return BoundaryState::default();
+        };
+        BoundaryState {
+            in_force: true,
+            unrestricted: policy.unrestricted,
+            allowed: policy.allowed.iter().map(ToString::to_string).collect(),
+            credentials: state.credentials.told(),
+        }
     }
 
     /// Decides on a destination; the decision and its registration are one step, so no change of the plan can

@@ -303,6 +303,7 @@ impl Workloads {
                     (true, None) => WorkloadState::Active,
                 },
                 counts: held.workload.counters.read(),
+                boundary: held.workload.boundary(),
             })
             .collect();
         list.sort_by_key(|status| status.sandbox_id);

@@ -35,5 +35,5 @@ pub use astrabox_oauth::TokenClient;
 pub use astrabox_identity::{Actor, Evidence, IdentityProvider, OpContext};
 /// What a sandbox enforces and what helps to understand it.
 pub use astrabox_sandbox::{
-    Diagnostics, FileInfo, FileKind, LimitState, Posture, SandboxInfo, SandboxState,
+    BoundaryState, Diagnostics, FileInfo, FileKind, LimitState, Posture, SandboxInfo, SandboxState,
 };

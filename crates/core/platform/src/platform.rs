@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astrabox_identity::{Evidence, OpContext};
-use astrabox_sandbox::{Diagnostics, FileInfo, Posture};
+use astrabox_sandbox::{BoundaryState, Diagnostics, FileInfo, Posture};
 use astrabox_types::{
     Agent, AgentId, ContentPart, Environment, EnvironmentSpec, InputId, InteractionAnswer,
     InteractionId, JournalEvent, SandboxId, SessionId, TurnId,
@@ -419,11 +419,15 @@ impl Platform {
         self.manager.describe_sandbox(ctx, id).await
     }
 
-    /// What a running sandbox enforces.
+    /// What a running sandbox enforces, asked of the sandbox, and what the boundary lets it do, asked of the boundary.
     ///
     /// # Errors
     /// `SANDBOX_NOT_FOUND`, `SANDBOX_UNAVAILABLE`.
-    pub async fn security_posture(&self, ctx: &OpContext, id: SandboxId) -> Result<Posture> {
+    pub async fn security_posture(
+        &self,
+        ctx: &OpContext,
+        id: SandboxId,
+    ) -> Result<(Posture, Option<BoundaryState>)> {
         self.manager.security_posture(ctx, id).await
     }
 }

@@ -75,7 +75,9 @@ impl Platform {
     /// # Errors
     /// `VAULT_NOT_FOUND`, `VAULT_IN_USE`, `IDEMPOTENCY_KEY_REUSED`.
     pub async fn delete_vault(&self, ctx: &OpContext, key: Key, id: VaultId) -> Result<()> {
-        self.manager.delete_vault(ctx, key, id).await
+        self.manager.delete_vault(ctx, key, id).await?;
+        self.manager.credentials_changed(id).await;
+        Ok(())
     }
 
     /// Makes a credential. Its secret is kept before anybody can see it.

@@ -118,10 +118,8 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
 
     let mut env = base_environment();
     env.extend(credential_environment(&credentials));
-    if let Some(authority) = settings
-        .authority
-        .filter(|_| credentials.grants().next().is_some())
-    {
+    // Also without credentials: one may come while the session lives.
+    if let Some(authority) = settings.authority.filter(|_| request.attach_to.is_none()) {
         let trust = trust::install(sandbox.workload.as_ref(), &authority).await?;
         env.extend(trust.variables());
     }

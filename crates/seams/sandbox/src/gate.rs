@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use astrabox_egress::{CredentialPlan, EgressPolicy};
 use astrabox_types::{SandboxId, Secret, SessionId};
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
@@ -79,7 +80,24 @@ pub trait EgressCredentials: Send + Sync + 'static {
         values: CredentialValues,
     ) -> Result<()>;
 
+    /// What the boundary lets a workload do, asked of the boundary itself; nothing for one that is not open.
+    async fn state(&self, sandbox_id: SandboxId) -> Result<Option<BoundaryState>>;
+
     /// The certificate, as PEM, that signs for the hosts at which TLS is ended to put credentials in. Workloads have
     /// to trust it; nobody else should.
     async fn authority(&self) -> Result<String>;
+}
+
+/// What the boundary lets a workload do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoundaryState {
+    /// Whether its policy holds; nothing is let through when it does not.
+    pub in_force: bool,
+    /// Whether every public host is allowed besides.
+    pub unrestricted: bool,
+    /// The destinations that its policy allows.
+    pub allowed: Vec<String>,
+    /// Its credentials: what each is for, its id, and the destinations that it may go to. Never a value.
+    pub credentials: Vec<String>,
 }

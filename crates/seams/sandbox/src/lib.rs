@@ -35,7 +35,9 @@ mod workload;
 
 pub use capability::Capabilities;
 pub use error::{Error, ErrorKind, Result};
-pub use gate::{CredentialValues, EgressCredentials, EgressGate, EgressListener, EgressWorkload};
+pub use gate::{
+    BoundaryState, CredentialValues, EgressCredentials, EgressGate, EgressListener, EgressWorkload,
+};
 pub use provider::{
     Claim, DestroyProof, Diagnostics, LimitState, Posture, Probe, Sandbox, SandboxInfo,
     SandboxProvider, SandboxState, Snapshot,

@@ -10,6 +10,7 @@ pub(crate) mod frame;
 pub(crate) mod server;
 
 use astrabox_egress::EgressPolicy;
+use astrabox_sandbox::BoundaryState;
 use astrabox_types::{SandboxId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +125,8 @@ pub struct WorkloadStatus {
     pub state: WorkloadState,
     /// What it has done since it was opened first.
     pub counts: Counts,
+    /// What it may do.
+    pub boundary: BoundaryState,
 }
 
 /// Whether a sandbox's policy holds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use astrabox_egress::{BodyLength as Told, BodyTreatment};
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::upload::UploadFailed;
 use super::{Io, Outgoing, Side};
@@ -28,6 +28,22 @@ const LONG_PAUSE: Duration = Duration::from_secs(3);
 /// How long a body may pause while it is held.
 pub(crate) const fn pause(to_the_end: bool) -> Duration {
     if to_the_end { LONG_PAUSE } else { PAUSE }
+}
+
+/// How long a body may be held in all: who sends it drop by drop is not waited for.
+pub(crate) const MOST_HOLDING: Duration = Duration::from_secs(15);
+
+/// Pieces below this are copied while they are held: a slice of few bytes would keep the whole buffer that it was read
+/// into.
+const SMALL: usize = 4096;
+
+/// A piece that keeps no more memory than it counts for.
+pub(crate) fn own(piece: Bytes) -> Bytes {
+    if piece.len() < SMALL {
+        Bytes::copy_from_slice(&piece)
+    } else {
+        piece
+    }
 }
 
 /// What is to be sent first, and what does the rest.
@@ -98,9 +114,11 @@ async fn read<C: Io>(
 ) -> Result<usize, UploadFailed> {
     let mut length = 0;
     let mut room = true;
+    let end = Instant::now() + MOST_HOLDING;
     while room && (to_the_end || held.share.taken() < MOST_HELD) {
         let next = held.body.next(&mut client.stream, &mut client.buffer);
-        let Ok(piece) = timeout(pause(to_the_end), next).await else {
+        let until = end.min(Instant::now() + pause(to_the_end));
+        let Ok(piece) = timeout_at(until, next).await else {
             break;
         };
         let first = held.ready.len();
@@ -108,7 +126,7 @@ async fn read<C: Io>(
             Some(piece) => {
                 meter.touch();
                 room = held.share.take(piece.len());
-                held.filter.push(piece, &mut held.ready)?;
+                held.filter.push(own(piece), &mut held.ready)?;
             }
             None => {
                 held.filter.finish(&mut held.ready)?;

@@ -23,7 +23,7 @@ use crate::meter::Meter;
 use crate::workload::Workload;
 use download::{Answered, DownloadFailed, download};
 use hold::hold;
-pub(crate) use hold::{MOST_HELD, pause};
+pub(crate) use hold::{MOST_HELD, MOST_HOLDING, own, pause};
 use upload::{UploadFailed, upload};
 
 /// A connection, of whatever kind.
@@ -53,6 +53,7 @@ pub(crate) struct Outgoing {
     pub(crate) injection: Injection,
     head: UpstreamHead,
     treatment: BodyTreatment,
+    workload: Arc<Workload>,
     budget: Arc<Budget>,
     /// Whether another request may follow on the upstream's connection.
     persistent: bool,
@@ -62,7 +63,7 @@ impl Outgoing {
     /// Judges a request and puts credentials into its head.
     pub(crate) fn prepare(
         request: Forward,
-        workload: &Workload,
+        workload: &Arc<Workload>,
         persistent: bool,
     ) -> Result<Self, Refusal> {
         let mut injection = Injection::judge(
@@ -82,9 +83,15 @@ impl Outgoing {
             injection,
             head,
             treatment,
+            workload: Arc::clone(workload),
             budget: Arc::clone(&workload.budget),
             persistent,
         })
+    }
+
+    /// Whether the credentials that stand in it are others by now.
+    fn is_stale(&self) -> bool {
+        self.injection.is_stale(&self.workload, self.treatment)
     }
 
     fn filter(&self) -> Filter {
@@ -126,6 +133,9 @@ pub(crate) async fn exchange<C: Io, U: Io>(
         },
         () = meter.idle(idle) => return Outcome::Unanswered(Reason::Timeout),
     };
+    if outgoing.is_stale() {
+        return Outcome::Unanswered(Reason::CredentialsChanged);
+    }
     let progress = Progress::default();
     let outcome = {
         let (client_read, client_write) = tokio::io::split(&mut client.stream);

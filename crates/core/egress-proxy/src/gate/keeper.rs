@@ -235,16 +235,16 @@ impl Keeper {
             true => Role::Needed,
             false => Role::IfRunning,
         };
+        // Before it is asked for: a role that is reached again must never get the old ones.
+        self.credentials.insert(sandbox_id, credentials);
         match self.ask(&request, None, role).await {
-            Ok(_) => {}
+            Ok(_) => Ok(Done::Plain),
             Err(LinkError::Refused {
                 kind: RefusalKind::NotOpen,
                 ..
-            }) => {}
-            Err(error) => return Err(error),
+            }) => Ok(Done::Plain),
+            Err(error) => Err(error),
         }
-        self.credentials.insert(sandbox_id, credentials);
-        Ok(Done::Plain)
     }
 
     fn open(&self, sandbox_id: SandboxId, kept: &Kept) -> Request {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use astrabox_egress::{CredentialPlan, EgressPolicy};
 use astrabox_sandbox::{
-    CredentialValues, EgressCredentials, EgressGate, EgressListener, EgressWorkload, Error,
-    ErrorKind, Result,
+    BoundaryState, CredentialValues, EgressCredentials, EgressGate, EgressListener, EgressWorkload,
+    Error, ErrorKind, Result,
 };
 use astrabox_types::SandboxId;
 use async_trait::async_trait;
@@ -239,6 +239,14 @@ impl EgressCredentials for EgressGateClient {
             credentials: Credentials::new(plan, values),
         };
         self.ask("set_credentials", action).await.map(drop)
+    }
+
+    async fn state(&self, sandbox_id: SandboxId) -> Result<Option<BoundaryState>> {
+        let all = self.list().await?;
+        let own = all
+            .into_iter()
+            .find(|status| status.sandbox_id == sandbox_id);
+        Ok(own.map(|status| status.boundary))
     }
 
     async fn authority(&self) -> Result<String> {

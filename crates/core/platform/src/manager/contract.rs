@@ -94,15 +94,27 @@ impl EnginePlatform for Manager {
         &self,
         request: &StartupRequest,
     ) -> Result<CredentialPlan, StartupError> {
-        // The boundary has them before anything runs in the sandbox.
-        self.give_credentials(Bearer::of(request), Missing::Refuse)
-            .await
+        let bearer = Bearer::of(request);
+        if request.attach_to.is_none() {
+            // The boundary has them before anything runs in the sandbox.
+            return self.give_credentials(bearer, Missing::Refuse).await;
+        }
+        // A program that runs is not given up for a credential: requests with it are refused.
+        let given = self.give_credentials(bearer, Missing::LeaveOut).await;
+        Ok(given.unwrap_or_else(|error| {
+            tracing::warn!(session = %request.session_id, %error, "a running session has no credentials now");
+            CredentialPlan::default()
+        }))
     }
 
     async fn resolve_session_mcp_credentials(
         &self,
         request: &StartupRequest,
     ) -> Result<Vec<McpCredential>, StartupError> {
+        if request.attach_to.is_some() {
+            // Its program has them.
+            return Ok(Vec::new());
+        }
         self.mcp_headers(Bearer::of(request)).await
     }
 

@@ -59,6 +59,10 @@ impl Manager {
             this: this.clone(),
         });
         manager.keeper.sweep().await?;
+        if manager.parts.boundary.is_some() && manager.parts.secrets.is_some() {
+            // Before anybody waits for it who others wait for.
+            manager.keeper.mint_key().await?;
+        }
         manager.remove_orphans().await;
         for id in manager.store().sessions_to_tend().await? {
             manager.owner_of(id)?;

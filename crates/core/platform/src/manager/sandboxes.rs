@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use astrabox_identity::OpContext;
 use astrabox_sandbox::{
-    BoxPath, Diagnostics, ErrorKind, FileInfo, Posture, SandboxProvider, WORKSPACE, Workload,
+    BoundaryState, BoxPath, Diagnostics, ErrorKind, FileInfo, Posture, SandboxProvider, WORKSPACE,
+    Workload,
 };
 use astrabox_types::{ErrorReason, SandboxId, SessionId};
 use bytes::Bytes;
@@ -67,9 +68,14 @@ impl Manager {
         &self,
         _ctx: &OpContext,
         id: SandboxId,
-    ) -> Result<Posture> {
+    ) -> Result<(Posture, Option<BoundaryState>)> {
         let (_, provider) = self.find_sandbox(id).await?;
-        Ok(provider.security_posture(id).await?)
+        let posture = provider.security_posture(id).await?;
+        let boundary = match &self.parts.boundary {
+            Some(boundary) => boundary.state(id).await?,
+            None => None,
+        };
+        Ok((posture, boundary))
     }
 
     /// The running sandbox of a session.

@@ -47,6 +47,8 @@ pub(super) struct Owner {
     pub(super) misses: u32,
     /// Its engine's program ended and it is known that nothing of it runs: the sandbox is good for the next one.
     pub(super) reusable: bool,
+    /// Whether the boundary may have other credentials than the session has now.
+    pub(super) credentials_stale: bool,
     /// Commands that wait until the engine is reached.
     pub(super) deferred: Vec<Command>,
     /// A change that is in this image was not made durable: the image is not to be trusted.
@@ -210,6 +212,7 @@ impl Owner {
             progress: Instant::now(),
             misses: 0,
             reusable: false,
+            credentials_stale: false,
             deferred: Vec::new(),
             torn: None,
             failures: 0,

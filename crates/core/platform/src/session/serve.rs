@@ -289,7 +289,7 @@ impl Owner {
             return Ok(None);
         };
         let (id, content) = (input.id, input.content.clone());
-        self.renew_before_turn(draft).await?;
+        self.renew_before_turn(draft).await;
         let notice = self.notice().await?;
         let turn = TurnId::new();
         self.open_turn(draft, turn, TurnOrigin::Input { input_id: id });

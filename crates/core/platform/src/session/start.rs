@@ -14,6 +14,7 @@ use astrabox_types::{
 use tokio::time::Instant;
 
 use super::Command;
+use super::credentials::new_sandbox;
 use super::draft::Draft;
 use super::owner::Owner;
 use crate::manager::timed;
@@ -136,7 +137,7 @@ impl Owner {
             _ => Vec::new(),
         };
         // The same for as long as the decision is: what an interrupted start made has this id as well.
-        let new_sandbox_id = SandboxId::derived(self.id.uuid(), &[assignment_id.as_str()]);
+        let new_sandbox_id = new_sandbox(self.id, &assignment_id);
         Ok(StartupRequest {
             session_id: self.id,
             session_kind: self.row.session.kind,

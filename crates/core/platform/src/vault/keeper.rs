@@ -96,6 +96,12 @@ impl Keeper {
             .map_err(secret_error)
     }
 
+    /// Removes the secret of this name.
+    pub(super) async fn remove(&self, name: &str) -> Result<()> {
+        let name = SecretName::new(name).map_err(secret_error)?;
+        self.secrets()?.remove(&name).await.map_err(secret_error)
+    }
+
     /// The secret of this name.
     pub(crate) async fn read(&self, name: &str) -> Result<Kept> {
         let name = SecretName::new(name).map_err(secret_error)?;
@@ -200,15 +206,16 @@ impl Keeper {
     pub(crate) async fn keep_issued(
         &self,
         session: SessionId,
+        issuer: String,
         issued: IssuedCredential,
     ) -> Result<Secret> {
         let value = Secret::new(issued.secret.expose().to_vec());
         let kept = Kept {
             secret: CredentialSecret {
                 value: issued.secret,
-                // Its name at the endpoint, which goes where it goes.
+                // Its name at the endpoint, and who issued it for what, which go where it goes.
                 refresh_token: Some(Secret::new(issued.id.into_bytes())),
-                client_secret: None,
+                client_secret: Some(Secret::new(issuer.into_bytes())),
             },
             expires_at: Some(issued.expires_at),
         };
@@ -264,15 +271,18 @@ impl Keeper {
 pub(crate) struct Issued {
     /// Its name at the endpoint.
     pub(crate) id: String,
+    /// Who issued it, and for what.
+    pub(crate) issuer: String,
     /// Its value.
     pub(crate) secret: Secret,
 }
 
 impl Issued {
     fn of(kept: Kept) -> Option<Self> {
-        let id = kept.secret.refresh_token?;
+        let text = |part: Secret| String::from_utf8(part.expose().to_vec()).ok();
         Some(Self {
-            id: String::from_utf8(id.expose().to_vec()).ok()?,
+            id: text(kept.secret.refresh_token?)?,
+            issuer: text(kept.secret.client_secret?)?,
             secret: kept.secret.value,
         })
     }

@@ -68,6 +68,17 @@ impl Keeper {
         match self.refreshed(refresh, &kept).await {
             Ok(new) => {
                 self.keep_again(name, &new).await?;
+                // Its vault may have been archived or deleted meanwhile, and the secret removed.
+                let now = self
+                    .store
+                    .credential(row.credential.vault_id, row.credential.id);
+                let still = now
+                    .await
+                    .is_ok_and(|now| now.secret_name.as_ref() == Some(name));
+                if !still {
+                    self.remove(name).await?;
+                    return Err(archived());
+                }
                 self.show(&row, name, new.expires_at).await;
                 Ok(new.secret.value)
             }

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use astrabox_platform::{
-    EngineView, FileInfo, FileKind, LimitState, Posture, SandboxInfo, SandboxState, SandboxView,
-    SessionView,
+    BoundaryState, EngineView, FileInfo, FileKind, LimitState, Posture, SandboxInfo, SandboxState,
+    SandboxView, SessionView,
 };
 use astrabox_proto::v1;
 use astrabox_types::{
@@ -301,7 +301,7 @@ pub(crate) fn sandbox(view: SandboxView) -> v1::Sandbox {
     }
 }
 
-pub(crate) fn posture(posture: Posture) -> v1::SecurityPosture {
+pub(crate) fn posture(posture: Posture, boundary: Option<BoundaryState>) -> v1::SecurityPosture {
     let Posture {
         technology,
         host_uid,
@@ -331,6 +331,20 @@ pub(crate) fn posture(posture: Posture) -> v1::SecurityPosture {
         cpu: limit_state(cpu).into(),
         disk: limit_state(disk).into(),
         notes,
+        boundary: boundary.map(|state| {
+            let BoundaryState {
+                in_force,
+                unrestricted,
+                allowed,
+                credentials,
+            } = state;
+            v1::BoundaryState {
+                in_force,
+                unrestricted,
+                allowed,
+                credentials,
+            }
+        }),
     }
 }
 

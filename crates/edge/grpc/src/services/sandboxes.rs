@@ -50,9 +50,9 @@ impl SandboxService for Sandboxes {
     ) -> Result<Response<GetSecurityPostureResponse>, Status> {
         answer("GetSecurityPosture", request, async |caller, request| {
             let id = from_proto::id("sandbox_id", &request.sandbox_id)?;
-            let posture = self.0.security_posture(&caller.ctx, id).await?;
+            let (posture, boundary) = self.0.security_posture(&caller.ctx, id).await?;
             Ok(GetSecurityPostureResponse {
-                posture: Some(to_proto::posture(posture)),
+                posture: Some(to_proto::posture(posture, boundary)),
             })
         })
         .await

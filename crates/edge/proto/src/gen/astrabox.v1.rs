@@ -2931,6 +2931,25 @@ pub struct SecurityPosture {
     /// Weaknesses that a person should know.
     #[prost(string, repeated, tag = "13")]
     pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What the network boundary lets it do, asked of the boundary; absent when the boundary does not know it.
+    #[prost(message, optional, tag = "14")]
+    pub boundary: ::core::option::Option<BoundaryState>,
+}
+/// What the network boundary lets a sandbox do.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BoundaryState {
+    /// Whether its policy holds; nothing is let through when it does not.
+    #[prost(bool, tag = "1")]
+    pub in_force: bool,
+    /// Whether every public host is allowed besides.
+    #[prost(bool, tag = "2")]
+    pub unrestricted: bool,
+    /// The destinations that its policy allows.
+    #[prost(string, repeated, tag = "3")]
+    pub allowed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Its credentials: what each is for, its id, and the destinations that it may go to. Never a value.
+    #[prost(string, repeated, tag = "4")]
+    pub credentials: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Where a sandbox stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -22,6 +22,7 @@ use crate::exchange::MOST_HELD;
 use crate::inject::{Filter, Injection};
 use crate::meter::Meter;
 use crate::record::{Asked, Ledger, Record, deny};
+use crate::workload::Workload;
 
 /// How a stream went.
 enum Outcome {
@@ -108,6 +109,7 @@ pub(super) async fn serve(
         let exchange = Exchange {
             respond: &mut respond,
             requests,
+            workload: tunnel.workload,
             injection: &mut injection,
             meter: &meter,
             budget: &tunnel.workload.budget,
@@ -155,6 +157,7 @@ fn judge(
 struct Exchange<'a> {
     respond: &'a mut SendResponse<Bytes>,
     requests: SendRequest<Bytes>,
+    workload: &'a Workload,
     injection: &'a mut Injection,
     meter: &'a Meter,
     budget: &'a Arc<Budget>,
@@ -165,10 +168,13 @@ impl Exchange<'_> {
     async fn run(mut self, request: Request<RecvStream>, mut outgoing: Request<()>) -> Outcome {
         let (head, mut body) = request.into_parts();
         let prepared = self.prepare(&head, &mut body, &mut outgoing);
-        let (mut filter, held) = match prepared.await {
+        let (mut filter, held, treatment) = match prepared.await {
             Ok(prepared) => prepared,
             Err(failed) => return self.failed(failed),
         };
+        if self.injection.is_stale(self.workload, treatment) {
+            return Outcome::Unanswered(Reason::CredentialsChanged);
+        }
         let bodiless = held.complete && held.ready.is_empty() && body.is_end_stream();
         let sent = match self.requests.clone().ready().await {
             Ok(mut requests) => requests.send_request(outgoing, bodiless),
@@ -201,7 +207,7 @@ impl Exchange<'_> {
         head: &http::request::Parts,
         body: &mut RecvStream,
         outgoing: &mut Request<()>,
-    ) -> Result<(Filter, Held), Failed> {
+    ) -> Result<(Filter, Held, BodyTreatment), Failed> {
         if head.headers.contains_key(EXPECT) && !body.is_end_stream() {
             let mut go_on = Response::new(());
             *go_on.status_mut() = StatusCode::CONTINUE;
@@ -246,7 +252,7 @@ impl Exchange<'_> {
         if let Some(new) = new {
             outgoing.headers_mut().insert(CONTENT_LENGTH, new);
         }
-        Ok((filter, held))
+        Ok((filter, held, treatment))
     }
 
     /// Sends the rest of the request and returns the answer, each as far as the other lets it.

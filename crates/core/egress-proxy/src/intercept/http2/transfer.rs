@@ -6,10 +6,10 @@ use astrabox_egress::Refusal;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::budget::Share;
-use crate::exchange::{MOST_HELD, pause};
+use crate::exchange::{MOST_HELD, MOST_HOLDING, own, pause};
 use crate::inject::{Filter, Injection};
 use crate::meter::Meter;
 
@@ -62,8 +62,10 @@ pub(super) async fn hold(
         share,
     };
     let mut room = true;
+    let end = Instant::now() + MOST_HOLDING;
     while room && (to_the_end || held.share.taken() < MOST_HELD) {
-        let Ok(next) = timeout(pause(to_the_end), body.data()).await else {
+        let until = end.min(Instant::now() + pause(to_the_end));
+        let Ok(next) = timeout_at(until, body.data()).await else {
             break;
         };
         match next {
@@ -72,7 +74,7 @@ pub(super) async fn hold(
                 meter.touch();
                 room = held.share.take(piece.len());
                 let _ = body.flow_control().release_capacity(piece.len());
-                filter.push(piece, &mut held.ready)?;
+                filter.push(own(piece), &mut held.ready)?;
             }
             None => {
                 filter.finish(&mut held.ready)?;
@@ -139,7 +141,15 @@ pub(super) async fn down(
     to: &mut SendStream<Bytes>,
     meter: &Meter,
 ) -> Result<(), Failed> {
-    while let Some(piece) = body.data().await {
+    loop {
+        // A client that went away says so while the upstream is silent.
+        let piece = tokio::select! {
+            piece = body.data() => piece,
+            _ = poll_fn(|cx| to.poll_reset(cx)) => return Err(Failed::To),
+        };
+        let Some(piece) = piece else {
+            break;
+        };
         let piece = piece.map_err(|error| Failed::From(code(&error)))?;
         meter.touch();
         let length = piece.len();

@@ -4,6 +4,8 @@
 mod model;
 mod plan;
 
+use std::time::Duration;
+
 use astrabox_egress::{CredentialPlan, Placeholder};
 use astrabox_engine::{McpHeader, SandboxRequestContext};
 use astrabox_model::{ModelRequest, ResolvedModelAccess};
@@ -22,6 +24,9 @@ use crate::{Error, Result};
 
 /// How often a plan is made anew because its credentials changed meanwhile.
 const MOST_TRIES: usize = 5;
+
+/// How long a change of credentials waits for the sessions that use them.
+const TOLD_WITHIN: Duration = Duration::from_secs(40);
 
 /// Whose credentials.
 #[derive(Clone, Copy)]
@@ -78,6 +83,24 @@ impl Manager {
         bearer: Bearer<'_>,
         missing: Missing,
     ) -> std::result::Result<CredentialPlan, StartupError> {
+        let given = self.try_to_give(bearer, missing).await;
+        if let (Err(_), Missing::LeaveOut, Some(boundary)) =
+            (&given, missing, self.parts.boundary.as_deref())
+        {
+            // What is not known to be right any more is taken away.
+            let nothing = CredentialValues::default();
+            boundary
+                .set_credentials(bearer.sandbox, CredentialPlan::default(), nothing)
+                .await?;
+        }
+        given
+    }
+
+    async fn try_to_give(
+        &self,
+        bearer: Bearer<'_>,
+        missing: Missing,
+    ) -> std::result::Result<CredentialPlan, StartupError> {
         let mut credentials = self.usable(bearer.agent).await?;
         for _ in 0..MOST_TRIES {
             let Planned { plan, .. } = self.plan(bearer, &credentials).await?;
@@ -89,7 +112,7 @@ impl Manager {
                     Err(without_boundary().into())
                 };
             };
-            if nothing && bearer.agent.vault_ids.is_empty() {
+            if nothing && bearer.agent.vault_ids.is_empty() && !self.wants_model_credentials() {
                 return Ok(plan);
             }
             self.hand_over(boundary, bearer, &plan, &credentials, missing)
@@ -114,14 +137,14 @@ impl Manager {
         missing: Missing,
     ) -> std::result::Result<(), StartupError> {
         let mut values = CredentialValues::default();
-        for grant in plan.grants() {
-            let found = credentials
+        let read = plan.grants().filter_map(|grant| {
+            let credential = credentials
                 .iter()
-                .find(|known| known.id.to_string() == grant.credential_id);
-            let value = match found {
-                Some(credential) => self.value_for(bearer, credential).await,
-                None => continue,
-            };
+                .find(|known| known.id.to_string() == grant.credential_id)?;
+            Some(async move { (grant, self.value_for(bearer, credential).await) })
+        });
+        // At once: each may have to ask a token endpoint.
+        for (grant, value) in futures::future::join_all(read).await {
             match value {
                 Ok(value) => values.insert(grant.credential_id.clone(), value),
                 Err(error) if missing == Missing::Refuse => return Err(error.into()),
@@ -188,12 +211,17 @@ impl Manager {
         environment: &EnvironmentSpec,
         wanted: &ModelRequest,
     ) -> std::result::Result<ResolvedModelAccess, StartupError> {
-        let own = self.credentials_of(&agent.vault_ids).await?;
+        let own = self.model_keys_of(&agent.vault_ids).await?;
         if let Some(access) = own.iter().find_map(|known| model::of_vault(known, wanted)) {
             return Ok(access);
         }
         let provider = self.model_provider(&environment.model_provider)?;
-        Ok(provider.resolve(wanted).await?)
+        let access = provider.resolve(wanted).await?;
+        if let Some(wanted) = &access.credential {
+            // Without it every request would be refused, and nobody would know why.
+            self.model_credential(wanted).await?;
+        }
+        Ok(access)
     }
 
     /// Takes changed credentials of a vault to every sandbox that uses them, and returns when they hold there.
@@ -209,7 +237,12 @@ impl Manager {
             let handle = self.owner_of(session)?;
             handle.ask(|reply| Command::Credentials { reply }).await
         });
-        for result in futures::future::join_all(told).await {
+        let told = futures::future::join_all(told);
+        let Ok(told) = tokio::time::timeout(TOLD_WITHIN, told).await else {
+            tracing::warn!(%vault, "not every session has taken changed credentials yet");
+            return;
+        };
+        for result in told {
             if let Err(error) = result {
                 tracing::warn!(%vault, %error, "a session was not told of changed credentials; it is when it goes on");
             }
@@ -218,14 +251,19 @@ impl Manager {
 
     /// The sessions with a sandbox that use a vault: by their agents, or by a model endpoint's own credential.
     async fn users_of(&self, vault: VaultId) -> Result<Vec<SessionId>> {
-        let of_models = self.model_credentials().await.unwrap_or_default();
-        let everybody = of_models.iter().any(|known| known.vault_id == vault);
+        let everybody = self.is_of_models(vault).await?;
         let vault = (!everybody).then_some(vault);
         Ok(self.store().sessions_with_sandbox(vault).await?)
     }
 
     /// Whether a session has credentials that end by themselves.
     pub(crate) async fn has_ending_credentials(&self, agent: &AgentSpec) -> Result<bool> {
+        if self.issues_credentials() {
+            return Ok(true);
+        }
+        if agent.vault_ids.is_empty() {
+            return Ok(false);
+        }
         let all = self.credentials_of(&agent.vault_ids).await?;
         let ends =
             |known: &SessionCredential| matches!(known.spec, CredentialSpec::McpOauth { .. });

@@ -4,7 +4,7 @@ use astrabox_model::{
     CredentialKind, CredentialRef, IssueRequest, ModelEndpointProvider, ModelRequest,
     ResolvedModelAccess,
 };
-use astrabox_types::{CredentialId, CredentialSpec, ErrorReason, ModelKeyKind, Secret};
+use astrabox_types::{CredentialId, CredentialSpec, ErrorReason, ModelKeyKind, Secret, VaultId};
 
 use super::{Bearer, Manager};
 use crate::vault::SessionCredential;
@@ -49,18 +49,78 @@ pub(super) fn of_vault(
 }
 
 impl Manager {
-    /// The credentials that the deployment's model endpoints want.
+    /// The credentials that the deployment's model endpoints want, as far as they can be used: an agent with an endpoint
+    /// of its own does not need them.
     pub(super) async fn model_credentials(&self) -> Result<Vec<SessionCredential>> {
         let mut all = Vec::new();
         for provider in self.parts.models.values() {
-            if let Some(wanted) = provider.credential() {
-                all.push(self.model_credential(&wanted).await?);
+            let Some(wanted) = provider.credential() else {
+                continue;
+            };
+            match self.model_credential(&wanted).await {
+                Ok(credential) => all.push(credential),
+                Err(error) if error.reason() == ErrorReason::VaultCredentialNotFound => {
+                    tracing::warn!(%error, "a model endpoint has no credential");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(all)
     }
 
-    async fn model_credential(&self, wanted: &CredentialRef) -> Result<SessionCredential> {
+    /// Whether a model endpoint of the deployment wants a credential.
+    pub(super) fn wants_model_credentials(&self) -> bool {
+        let mut providers = self.parts.models.values();
+        providers.any(|provider| provider.credential().is_some())
+    }
+
+    /// Whether a model endpoint of the deployment issues credentials, which end.
+    pub(super) fn issues_credentials(&self) -> bool {
+        let mut providers = self.parts.models.values();
+        providers.any(|provider| provider.issues_credentials())
+    }
+
+    /// Whether a vault has, or had, the credential of a model endpoint.
+    pub(super) async fn is_of_models(&self, vault: VaultId) -> Result<bool> {
+        for provider in self.parts.models.values() {
+            let Some(wanted) = provider.credential() else {
+                continue;
+            };
+            let Ok(id) = wanted.credential_id.parse::<CredentialId>() else {
+                continue;
+            };
+            match self.store().credential_of_any_vault(id).await {
+                Ok(row) if row.credential.vault_id != vault => {}
+                // It is there, or it is gone and may have been.
+                Ok(_) | Err(astrabox_store::Error::NotFound) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The model keys of these vaults, in order.
+    pub(super) async fn model_keys_of(&self, vaults: &[VaultId]) -> Result<Vec<SessionCredential>> {
+        let mut all = Vec::new();
+        for vault in vaults {
+            for row in self.store().active_credentials(*vault).await? {
+                if matches!(row.credential.spec, CredentialSpec::ModelKey { .. }) {
+                    all.push(SessionCredential {
+                        vault_id: row.credential.vault_id,
+                        id: row.credential.id,
+                        secret_version: row.credential.secret_version,
+                        spec: row.credential.spec,
+                    });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn model_credential(
+        &self,
+        wanted: &CredentialRef,
+    ) -> Result<SessionCredential> {
         let id = &wanted.credential_id;
         let missing = || {
             let text = format!(
@@ -104,7 +164,7 @@ impl Manager {
         let value = self.credential_value(credential).await?;
         match issuer {
             None => Ok(value),
-            Some(issuer) => self.issued(issuer.as_ref(), bearer, &value).await,
+            Some(issuer) => self.issued(issuer.as_ref(), &id, bearer, &value).await,
         }
     }
 
@@ -112,10 +172,15 @@ impl Manager {
     async fn issued(
         &self,
         issuer: &dyn ModelEndpointProvider,
+        credential: &str,
         bearer: Bearer<'_>,
         with: &Secret,
     ) -> Result<Secret> {
-        if let Some(known) = self.keeper.issued(bearer.session_id).await? {
+        // Good only where, and for what, it was issued.
+        let gateway = issuer.gateway().unwrap_or_default();
+        let issuer_of = format!("{credential} {gateway} {}", bearer.agent.model);
+        let known = self.keeper.issued(bearer.session_id).await?;
+        if let Some(known) = known.filter(|known| known.issuer == issuer_of) {
             return Ok(known.secret);
         }
         let request = IssueRequest {
@@ -127,7 +192,11 @@ impl Manager {
             Error::new(ErrorReason::VaultCredentialUnavailable, error.to_string())
         })?;
         match issued {
-            Some(issued) => self.keeper.keep_issued(bearer.session_id, issued).await,
+            Some(issued) => {
+                self.keeper
+                    .keep_issued(bearer.session_id, issuer_of, issued)
+                    .await
+            }
             None => Ok(Secret::new(with.expose().to_vec())),
         }
     }
