@@ -151,6 +151,7 @@ mod tests {
             MODEL_PROVIDER_UNKNOWN InvalidArgument
             IMAGE_MISSING FailedPrecondition
             MODEL_NOT_CONFIGURED FailedPrecondition
+            REPOSITORY_UNAVAILABLE FailedPrecondition
             SESSION_NOT_FOUND NotFound
             SESSION_ARCHIVED FailedPrecondition
             SESSION_STATE_WRONG FailedPrecondition
