@@ -85,7 +85,8 @@ impl World {
         let server = ServerProcess::start(&options).await?;
         let client = server.client().await?;
         let (vault, ids) = fill_vault(&client, program).await?;
-        let agent_id = make_agent(&client, program, &vault).await?;
+        make_environment(&client, program).await?;
+        let agent_id = make_agent(&client, &vault, "side").await?;
         Ok(Self {
             stage: Stage {
                 model,
@@ -301,7 +302,7 @@ async fn fill_vault(
     Ok((vault, ids))
 }
 
-async fn make_agent(client: &Client, program: &Program, vault: &str) -> Result<String> {
+async fn make_environment(client: &Client, program: &Program) -> Result<()> {
     let environment = v1::EnvironmentSpec {
         name: "tested".to_owned(),
         engine: program.engine.to_owned(),
@@ -324,6 +325,10 @@ async fn make_agent(client: &Client, program: &Program, vault: &str) -> Result<S
             ..Default::default()
         })
         .await?;
+    Ok(())
+}
+
+async fn make_agent(client: &Client, vault: &str, branch: &str) -> Result<String> {
     let http = v1::McpHttp {
         url: "https://mcp.test/mcp".to_owned(),
     };
@@ -334,7 +339,7 @@ async fn make_agent(client: &Client, program: &Program, vault: &str) -> Result<S
         vault_ids: vec![vault.to_owned()],
         repository: Some(v1::Repository {
             url: "https://git.test/acme/tools.git".to_owned(),
-            branch: "side".to_owned(),
+            branch: branch.to_owned(),
             depth: 1,
         }),
         mcp_servers: vec![v1::McpServer {
@@ -556,4 +561,39 @@ pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Progr
     assert_eq!(must(holds(server.folder(), CANARY.as_bytes())), None);
     must(server.stop().await);
     model.shutdown().await;
+}
+
+pub async fn a_repository_is_cloned_once_and_what_is_there_stays(program: &Program) {
+    let mut world = must(World::of(program).await);
+    let mut talk = must(world.stage.conversation(program.unasked).await);
+    must(talk.say("RUN: echo changed > README.md").await);
+    let release = v1::ReleaseSandboxRequest {
+        session_id: talk.id.clone(),
+        ..Default::default()
+    };
+    must(talk.client.release_sandbox(release).await);
+    let asked = world.git.received().len();
+    let turn = must(
+        talk.say("RUN: cat README.md; git -C /workspace log --oneline | wc -l")
+            .await,
+    );
+    let output = &turn.results()[0].output;
+    assert!(
+        output.contains("changed") && !output.contains("tools of acme"),
+        "{output}"
+    );
+    assert_eq!(world.git.received().len(), asked, "it is not cloned again");
+
+    // A branch that is not there ends the start, with what git says.
+    world.stage.agent_id = must(make_agent(&world.stage.client, &world.vault, "nowhere").await);
+    let Err(error) = world.stage.conversation(program.unasked).await else {
+        panic!("there is no such branch")
+    };
+    let why = format!("{error:#}");
+    assert!(
+        why.contains("could not be cloned") && why.contains("nowhere"),
+        "{why}"
+    );
+    assert!(!why.contains(CANARY), "{why}");
+    must(world.clear().await);
 }
