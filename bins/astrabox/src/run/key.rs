@@ -192,7 +192,9 @@ mod tests {
                 Some(("ANTHROPIC_AUTH_TOKEN", "https://gw.test")),
             ),
         ] {
-            let key = found(engine, set).ok().expect("it is well formed");
+            let Ok(key) = found(engine, set) else {
+                panic!("{engine}: it is well formed")
+            };
             let got = key
                 .as_ref()
                 .map(|key| (key.variable, key.endpoint.as_str()));
