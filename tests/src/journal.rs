@@ -106,9 +106,29 @@ pub fn payload_name(payload: &Payload) -> &'static str {
     }
 }
 
-/// A journal without ids and times: what two runs of the same conversation must have in common.
+/// A journal without ids and times: what two runs of the same conversation must have in common. The events in order,
+/// and behind them the diagnostics, sorted, because a program says these from beside its turn, at a moment of its own.
+///
+/// # Panics
+/// When the journal has a gap.
 #[must_use]
 pub fn comparable(events: &[v1::Event]) -> Vec<String> {
+    for (at, event) in events.iter().enumerate() {
+        assert_eq!(
+            event.seq,
+            events[0].seq + at as u64,
+            "the numbers are dense"
+        );
+    }
+    let (mut remarks, mut told): (Vec<_>, Vec<_>) = lines(events)
+        .into_iter()
+        .partition(|line| line.starts_with("diagnostic.raw"));
+    remarks.sort();
+    told.append(&mut remarks);
+    told
+}
+
+fn lines(events: &[v1::Event]) -> Vec<String> {
     events
         .iter()
         .map(|event| {
@@ -141,9 +161,7 @@ pub fn comparable(events: &[v1::Event]) -> Vec<String> {
                 Payload::DiagnosticRaw(raw) => raw.topic.clone(),
                 _ => String::new(),
             };
-            format!("{} {name}{own} {detail}", event.seq)
-                .trim_end()
-                .to_owned()
+            format!("{name}{own} {detail}").trim_end().to_owned()
         })
         .collect()
 }

@@ -69,7 +69,7 @@ async fn undisturbed(program: &'static Program, step: Step) -> Result<&'static [
             }
             let journal = scene.settle().await?;
             scene.clear().await?;
-            anyhow::Ok(as_compared(&journal))
+            anyhow::Ok(comparable(first_turn(&journal)))
         })
         .await?;
     Ok(journal)
@@ -88,23 +88,8 @@ fn first_turn(journal: &[v1::Event]) -> &[v1::Event] {
     &journal[..rest]
 }
 
-/// A journal as it is compared: the events in order without their numbers, and behind them the diagnostics, sorted,
-/// because a program says these from beside its turn, at a moment of its own.
-fn as_compared(journal: &[v1::Event]) -> Vec<String> {
-    let lines = comparable(first_turn(journal));
-    let plain = lines.iter().map(|line| {
-        let text = line.split_once(' ').map_or("", |(_, text)| text);
-        text.to_owned()
-    });
-    let (mut remarks, mut told): (Vec<_>, Vec<_>) =
-        plain.partition(|line| line.starts_with("diagnostic.raw"));
-    remarks.sort();
-    told.append(&mut remarks);
-    told
-}
-
 fn outcome_of(journal: &[v1::Event], expected: &[String]) -> String {
-    let found = as_compared(journal);
+    let found = comparable(first_turn(journal));
     if found == expected {
         return "same".to_owned();
     }
