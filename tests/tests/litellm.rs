@@ -156,7 +156,7 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     must(keep_key(&mut stage).await);
     let mut talk = must(stage.conversation(CLAUDE_CODE.unasked).await);
 
-    let turn = must(talk.say("DELTAS: 40\nSLOW: 5").await);
+    let turn = must(talk.say("DELTAS: 40\nSLOW: 50").await);
     assert_eq!(
         turn.ended().outcome(),
         v1::TurnOutcome::Completed,
@@ -165,7 +165,8 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     );
     assert!(turn.text().starts_with("d1 d2 d3"), "{}", turn.text());
     assert_eq!(turn.streamed(), turn.text());
-    assert!(turn.deltas.len() > 5, "{} deltas", turn.deltas.len());
+    // A proxy under load hands several on at once; an answer that came whole would be one.
+    assert!(turn.deltas.len() > 3, "{} deltas", turn.deltas.len());
 
     let turn = must(
         talk.say("RUN: echo made here > /workspace/note.txt; cat /workspace/note.txt; env | grep ^ANTHROPIC")
