@@ -165,8 +165,7 @@ async fn claude_code_runs_turns_over_a_model_that_speaks_openai() {
     );
     assert!(turn.text().starts_with("d1 d2 d3"), "{}", turn.text());
     assert_eq!(turn.streamed(), turn.text());
-    // A proxy under load hands several on at once; an answer that came whole would be one.
-    assert!(turn.deltas.len() > 3, "{} deltas", turn.deltas.len());
+    assert!(turn.deltas.len() > 5, "{} deltas", turn.deltas.len());
 
     let turn = must(
         talk.say("RUN: echo made here > /workspace/note.txt; cat /workspace/note.txt; env | grep ^ANTHROPIC")

@@ -20,6 +20,8 @@ use crate::{Conversation, Program, Stage, must};
 /// What every canary begins with. In a pattern it is written so that the pattern does not find itself.
 const CANARY: &str = "canary-0f6e-";
 const PATTERN: &str = "can[a]ry-0f6e-";
+/// A key in the environment of `astrabox run`.
+const KEY: &str = "key-of-a-run-5b20c9e1";
 
 fn canary(what: &str) -> String {
     format!("{CANARY}{what}-2c7d41")
@@ -128,14 +130,21 @@ impl World {
     /// Looks for canaries everywhere on this host where the product writes, and in the sandbox.
     async fn look_for_canaries(&self, talk: &mut Conversation) -> Result<()> {
         let find = format!(
-            "RUN: grep -ral '{PATTERN}' /workspace /home/agent /tmp /run /etc /proc/[0-9]*/environ \
+            "RUN: printf '%s%s' can ary-0f6e-planted > /tmp/planted; grep -ral '{PATTERN}' /workspace /home/agent /tmp /run /etc /proc/[0-9]*/environ \
              /proc/[0-9]*/cmdline 2>/dev/null | grep -v '^/proc/self' ; echo looked; env"
         );
         let turn = talk.say(&find).await?;
         let output = &turn.results().first().context("a result")?.output;
         // Names of files come before the word; the environment comes behind it.
         let (found, _) = output.split_once("looked").context("it was not searched")?;
-        ensure!(!found.contains('/'), "in the sandbox: {found}");
+        // What was planted is found, so the rest would be as well.
+        let (planted, rest) = found
+            .split_once("/tmp/planted")
+            .context("the planted one")?;
+        ensure!(
+            !planted.contains('/') && !rest.contains('/'),
+            "in the sandbox: {found}"
+        );
         ensure!(
             output.contains("API_KEY=astrabox-cred-"),
             "no placeholder: {output}"
@@ -175,6 +184,12 @@ impl World {
         if let Some(file) = holds(self.stage.server.folder(), CANARY.as_bytes())? {
             bail!("in {file}");
         }
+        let control = tempfile::tempdir()?;
+        std::fs::write(control.path().join("planted"), canary("planted"))?;
+        ensure!(
+            holds(control.path(), CANARY.as_bytes())?.is_some(),
+            "the search finds nothing"
+        );
         for entry in std::fs::read_dir("/proc")?.flatten() {
             let name = entry.file_name();
             let number = name.to_string_lossy().parse::<u32>();
@@ -505,7 +520,9 @@ pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Progr
     let folder = must(tempfile::tempdir());
     let roots = folder.path().join("roots.pem");
     must(std::fs::write(&roots, authority.pem()));
-    let key = canary("run");
+    // Not as the canaries begin: it stands in the environment of the program that a person runs, where another test
+    // would find it.
+    let key = KEY.to_owned();
     let model = ScriptedModel::builder()
         .tls(must(authority.server(&["model.test"], &["http/1.1"])))
         .require_credential(&key)
@@ -551,14 +568,14 @@ pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Progr
         assert!(output.status.success(), "{told}");
         assert!(said.contains(&prompt["SAY: ".len()..]), "{said} {told}");
         assert!(
-            told.contains("no sandbox holds it") && !told.contains(CANARY),
+            told.contains("no sandbox holds it") && !told.contains(KEY),
             "{told}"
         );
     }
     let client = must(server.client().await);
     let vaults = must(client.all_vaults(false).await);
     assert_eq!(vaults.len(), 1, "the vault is found again: {vaults:?}");
-    assert_eq!(must(holds(server.folder(), CANARY.as_bytes())), None);
+    assert_eq!(must(holds(server.folder(), KEY.as_bytes())), None);
     must(server.stop().await);
     model.shutdown().await;
 }

@@ -40,10 +40,15 @@ impl Owner {
         let given = self.manager.give_credentials(bearer, Missing::LeaveOut);
         let given = match timeout(RENEW_WITHIN, given).await {
             Ok(given) => given.map_err(Error::from),
-            Err(_) => Err(Error::new(
-                ErrorReason::VaultCredentialUnavailable,
-                "the credentials could not be read in time",
-            )),
+            Err(_) => {
+                // One of them may have been archived; which, nobody has read.
+                let taken = self.manager.take_credentials_away(sandbox).await;
+                let late = "the credentials could not be read in time";
+                taken.and(Err(Error::new(
+                    ErrorReason::VaultCredentialUnavailable,
+                    late,
+                )))
+            }
         };
         self.credentials_stale = given.is_err();
         given.map(drop)

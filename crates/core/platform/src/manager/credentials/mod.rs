@@ -84,16 +84,20 @@ impl Manager {
         missing: Missing,
     ) -> std::result::Result<CredentialPlan, StartupError> {
         let given = self.try_to_give(bearer, missing).await;
-        if let (Err(_), Missing::LeaveOut, Some(boundary)) =
-            (&given, missing, self.parts.boundary.as_deref())
-        {
-            // What is not known to be right any more is taken away.
-            let nothing = CredentialValues::default();
-            boundary
-                .set_credentials(bearer.sandbox, CredentialPlan::default(), nothing)
-                .await?;
+        if given.is_err() && missing == Missing::LeaveOut {
+            self.take_credentials_away(bearer.sandbox).await?;
         }
         given
+    }
+
+    /// Leaves a sandbox without credentials: what is not known to be right any more is taken away.
+    pub(crate) async fn take_credentials_away(&self, sandbox: SandboxId) -> Result<()> {
+        let Some(boundary) = &self.parts.boundary else {
+            return Ok(());
+        };
+        let nothing = CredentialValues::default();
+        let taken = boundary.set_credentials(sandbox, CredentialPlan::default(), nothing);
+        Ok(taken.await?)
     }
 
     async fn try_to_give(
