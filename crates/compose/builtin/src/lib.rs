@@ -2,6 +2,8 @@
 //!
 //! Invariant: names adapters and does nothing else; an adapter that is not named here is not in the programs.
 
+#[cfg(feature = "engine-acp")]
+use astrabox_engine_acp as _;
 #[cfg(feature = "engine-claude-code")]
 use astrabox_engine_claude_code as _;
 #[cfg(feature = "engine-codex")]

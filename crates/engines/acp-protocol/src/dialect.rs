@@ -127,18 +127,18 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
         Err(Error::new(ErrorKind::InvalidAnswer, "answer", text))
     }
 
-    /// Stops a child run. Called only when `POWERS.child_run_control`.
+    /// Stops a child run: a child session of ACP, unless the program has others. Called only when
+    /// `POWERS.child_run_control`.
     ///
     /// # Errors
     /// When there is no such run.
     fn stop_child(
         &mut self,
-        _run: &ChildRunId,
-        _conversation: &mut Conversation,
-        _effects: &mut Effects,
+        run: &ChildRunId,
+        conversation: &mut Conversation,
+        effects: &mut Effects,
     ) -> Result<()> {
-        let text = "this program's child runs cannot be stopped";
-        Err(Error::new(ErrorKind::Unsupported, "stop child", text))
+        conversation.stop_session(run, effects)
     }
 
     /// The tools that the program told of.

@@ -5,8 +5,10 @@
 //! Version 1 of ACP: JSON-RPC 2.0, one message a line. What a program has beyond it is a [`Dialect`].
 
 mod calls;
+mod children;
 mod dialect;
 mod diff;
+mod elicitation;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod head;

@@ -126,6 +126,8 @@ impl Conversation {
             let message = context_text(&Fields::of(context.text()));
             self.note("context_usage", message, Some(context), effects);
         }
+        // Before the end, so that it is known whether questions of child runs outlive the turn.
+        self.tell_background(effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),
             Ending::Interrupted => effects.emit.interrupted(usage),
@@ -176,6 +178,7 @@ impl Conversation {
         let message = exit_text(exit, stderr);
         self.settle_all(true, effects);
         self.withdraw_all("the program has ended", effects);
+        self.children_ended(effects);
         self.waiting.clear();
         self.asked.clear();
         if bound {

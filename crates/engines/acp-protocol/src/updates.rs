@@ -14,6 +14,9 @@ const LEFT_OUT: &[&str] = &[
     // The program's own commands, and its title for the conversation.
     "available_commands_update",
     "session_info_update",
+    // What sessions say to each other; each tells what it says to people.
+    "session_message",
+    "session_message_chunk",
     // Pieces of what `compaction_update` tells.
     "compaction_summary_chunk",
 ];
@@ -151,6 +154,7 @@ impl Conversation {
                 self.settle_nameless(&update.child, effects);
                 self.note("plan", plan(update.fields), native, effects);
             }
+            "subagent_update" => self.child_told(update, effects),
             "notice" => {
                 let title = update.fields.text("title").unwrap_or_default();
                 let message = match update.fields.text("description") {
