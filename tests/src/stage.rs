@@ -21,6 +21,8 @@ pub struct Program {
     pub name: &'static str,
     /// The engine's kind.
     pub engine: &'static str,
+    /// What the environment names, for an engine that runs any program of its protocol.
+    pub named: Option<Named>,
     /// What its engine declares and this program of it has not.
     pub lacks: &'static [EngineFeature],
     /// The permission mode in which it never asks.
@@ -59,13 +61,118 @@ pub struct Program {
     pub key_kind: v1::ModelKeyKind,
 }
 
+/// A program that an environment names.
+#[derive(Debug)]
+pub struct Named {
+    /// The program's arguments; the program itself is the image's node.
+    pub arguments: &'static [&'static str],
+    /// Its variables.
+    pub env: &'static [(&'static str, &'static str)],
+    /// The wire that it speaks to models.
+    pub model_wire: &'static str,
+    /// The directory below home that is its conversations.
+    pub state_directory: &'static str,
+}
+
+impl Program {
+    /// An environment for it; name and limits are still to be given.
+    #[must_use]
+    pub fn environment(&self) -> v1::EnvironmentSpec {
+        let program = self.named.as_ref().map(|named| v1::ProgramSpec {
+            command: "node".to_owned(),
+            arguments: named
+                .arguments
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect(),
+            env: named
+                .env
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            model_wire: named.model_wire.to_owned(),
+            state_directory: named.state_directory.to_owned(),
+        });
+        v1::EnvironmentSpec {
+            engine: self.engine.to_owned(),
+            program,
+            ..Default::default()
+        }
+    }
+}
+
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX];
+pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &ACP_CLAUDE, &ACP_CODEX];
+
+/// Claude Code behind claude-agent-acp, run by the ACP engine.
+pub const ACP_CLAUDE: Program = Program {
+    name: "acp_claude",
+    engine: "acp",
+    named: Some(Named {
+        arguments: &[
+            "/opt/astrabox/image/node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js",
+        ],
+        env: &[
+            ("ANTHROPIC_BASE_URL", "${model.base_url}"),
+            ("ANTHROPIC_API_KEY", "${model.key}"),
+            ("ANTHROPIC_MODEL", "${model.name}"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+            ("CLAUDE_CODE_MAX_RETRIES", "3"),
+            ("DISABLE_AUTOUPDATER", "1"),
+            ("DISABLE_TELEMETRY", "1"),
+            ("DISABLE_ERROR_REPORTING", "1"),
+            ("ENABLE_TOOL_SEARCH", "false"),
+        ],
+        model_wire: "anthropic_messages",
+        state_directory: ".claude/projects",
+    }),
+    lacks: &[],
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject",
+    decline_and_stop: "",
+    process: "node",
+    repair: "",
+    ..CLAUDE_CODE
+};
+
+/// Codex behind codex-acp, run by the ACP engine.
+pub const ACP_CODEX: Program = Program {
+    name: "acp_codex",
+    engine: "acp",
+    named: Some(Named {
+        arguments: &[
+            "/opt/astrabox/image/node_modules/@agentclientprotocol/codex-acp/dist/index.js",
+        ],
+        env: &[
+            ("CODEX_HOME", "${home}/.codex"),
+            ("ASTRABOX_MODEL_KEY", "${model.key}"),
+            ("MODEL_PROVIDER", "astrabox"),
+            (
+                "CODEX_CONFIG",
+                r#"{"model":"${model.name}","web_search":"disabled","check_for_update_on_startup":false,"analytics":{"enabled":false},"features":{"plugins":false},"model_providers":{"astrabox":{"name":"astrabox","base_url":"${model.base_url}/v1","wire_api":"responses","env_key":"ASTRABOX_MODEL_KEY","request_max_retries":3,"stream_max_retries":3}}}"#,
+            ),
+        ],
+        model_wire: "openai_responses",
+        state_directory: ".codex/sessions",
+    }),
+    // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.
+    lacks: &[EngineFeature::ToolApproval, EngineFeature::Question],
+    unasked: "agent-full-access",
+    asking: "read-only",
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject",
+    decline_and_stop: "",
+    process: "node",
+    ..CODEX
+};
 
 /// OpenAI Codex.
 pub const CODEX: Program = Program {
     name: "codex",
     engine: "codex",
+    named: None,
     lacks: &[],
     unasked: "never",
     asking: "untrusted",
@@ -90,6 +197,7 @@ pub const CODEX: Program = Program {
 pub const CLAUDE_CODE: Program = Program {
     name: "claude_code",
     engine: "claude_code",
+    named: None,
     lacks: &[],
     unasked: "bypassPermissions",
     asking: "default",
@@ -164,11 +272,7 @@ impl Stage {
         let model = ScriptedModel::builder().start().await?;
         let mut options = ServerOptions::with_model(model.address());
         change(&mut options);
-        let environment = v1::EnvironmentSpec {
-            engine: program.engine.to_owned(),
-            ..Default::default()
-        };
-        Self::over(model, &options, environment, agent).await
+        Self::over(model, &options, program.environment(), agent).await
     }
 
     /// A stage with this model, this server, and an environment and an agent of which names and limits are given.

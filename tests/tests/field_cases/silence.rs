@@ -20,10 +20,7 @@ async fn impatient(program: &Program, model: ScriptedModel, options: ServerOptio
         settings: vec!["egress.idle_timeout = \"1s\"".to_owned()],
         ..options
     };
-    let environment = v1::EnvironmentSpec {
-        engine: program.engine.to_owned(),
-        ..Default::default()
-    };
+    let environment = program.environment();
     must(Stage::over(model, &options, environment, v1::AgentSpec::default()).await)
 }
 

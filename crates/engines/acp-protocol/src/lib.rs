@@ -15,6 +15,7 @@ mod head;
 mod messages;
 mod protocol;
 mod requests;
+mod serving;
 mod settings;
 mod state;
 mod tools;

@@ -27,6 +27,9 @@ impl<D: Dialect> AcpProtocol<D> {
         if method == "elicitation/create" {
             return conversation.form_asked(id, &fields, params, effects);
         }
+        if conversation.serve(id, method, &fields, effects) {
+            return;
+        }
         if !self
             .dialect
             .on_request(id, method, &fields, conversation, effects)

@@ -25,6 +25,9 @@ pub struct Settings {
     pub mode: Option<String>,
     /// What is set once the conversation is open, before its mode.
     pub wishes: VecDeque<Wish>,
+    /// With what environment commands are run for the program, which then may ask for them and for text files of the
+    /// workspace; `None` for a program that does everything itself.
+    pub serve: Option<BTreeMap<String, String>>,
     /// `_meta` of `session/new`, `session/load` and `session/resume`.
     pub meta: Map<String, Value>,
 }

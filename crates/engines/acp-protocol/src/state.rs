@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::children::Child;
 use crate::diff::Change;
 use crate::elicitation::Field;
+use crate::serving::Serving;
 use crate::settings::{Modes, Offers, Settings, Wish};
 use crate::wire::Fields;
 
@@ -45,6 +46,8 @@ pub struct Conversation {
     pub(crate) background_told: bool,
     /// The program's requests without an answer, by its ids for them.
     pub(crate) requests: BTreeMap<String, OpenRequest>,
+    /// For a program that wants files and terminals of its client.
+    pub(crate) serving: Option<Serving>,
     /// What was used so far, as far as it is known.
     pub(crate) total: Option<Tokens>,
     /// How full the model's context is, as it was told last.
@@ -341,7 +344,8 @@ impl Tokens {
 
 impl Conversation {
     /// The conversation of a process that the activation `epoch` starts.
-    pub(crate) fn new(settings: Settings, epoch: u64) -> Self {
+    pub(crate) fn new(mut settings: Settings, epoch: u64) -> Self {
+        let serving = settings.serve.take().map(Serving::new);
         Self {
             phase: Phase::Fresh,
             settings: Some(settings),
@@ -360,6 +364,7 @@ impl Conversation {
             children: BTreeMap::new(),
             background_told: false,
             requests: BTreeMap::new(),
+            serving,
             total: None,
             context: None,
             closing: false,

@@ -179,6 +179,7 @@ impl Conversation {
         self.settle_all(true, effects);
         self.withdraw_all("the program has ended", effects);
         self.children_ended(effects);
+        self.release_terminals(effects);
         self.waiting.clear();
         self.asked.clear();
         if bound {

@@ -62,6 +62,7 @@ impl Plan {
                 instructions: agent.system.clone(),
                 mode: mode.or(agent.permission_mode.as_ref()).cloned(),
                 wishes: wishes(&agent.engine_options)?,
+                serve: Some(context.env.clone()),
                 meta: block(&agent.engine_options, "session"),
             },
         })
