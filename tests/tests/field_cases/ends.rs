@@ -201,3 +201,37 @@ async fn a_prompt_that_codex_refuses_is_a_failed_turn() {
     completed(&turn);
     must(stage.clear().await);
 }
+
+#[tokio::test]
+async fn a_prompt_that_an_acp_program_refuses_is_a_failed_turn() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    let turn = say_within(&mut talk, "REFUSE", SOON).await;
+    let message = failed(&turn, "input_rejected");
+    assert!(message.contains("refused"), "{message}");
+    let turn = say_within(&mut talk, "SAY: next", Duration::from_secs(5)).await;
+    completed(&turn);
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn what_an_acp_program_replays_is_not_journaled_again() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    completed(&must(talk.say("SAY: once").await));
+    release(&talk).await;
+    completed(&must(talk.say("SAY: twice").await));
+    let journal = must(talk.journal().await);
+    assert_eq!(
+        count(&journal, "message.completed"),
+        2,
+        "{}",
+        show(&journal)
+    );
+    assert!(
+        !show(&journal).contains("said before"),
+        "{}",
+        show(&journal)
+    );
+    must(stage.clear().await);
+}

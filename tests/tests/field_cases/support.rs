@@ -28,6 +28,14 @@ macro_rules! for_each_program {
                 }
             )*
         }
+        mod acp {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Acp).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_each_program;

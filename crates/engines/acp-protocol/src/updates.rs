@@ -60,7 +60,11 @@ impl<D: Dialect> AcpProtocol<D> {
                 conversation.call_moves(&update, name, effects);
             }
             kind => {
-                if !conversation.state_told(kind, &fields, effects) {
+                let known = match &update.child {
+                    None => conversation.state_told(kind, &fields, effects),
+                    Some(_) => conversation.childs_state_told(kind, &update.child, effects),
+                };
+                if !known {
                     conversation.other_told(&update, effects);
                 }
             }
@@ -117,9 +121,23 @@ impl Conversation {
                     }
                 }
             }
-            "usage_update" => self.context = fields.raw("used").map(|_| fields.pick(&CONTEXT)),
+            "usage_update" => {
+                // The model's figures come when it has answered: what it said is whole.
+                self.settle_messages(&None, effects);
+                self.context = fields.raw("used").map(|_| fields.pick(&CONTEXT));
+            }
             kind if LEFT_OUT.contains(&kind) => {}
             _ => return false,
+        }
+        true
+    }
+
+    /// The same of a child session, whose modes and options are nobody's affair.
+    fn childs_state_told(&mut self, kind: &str, child: &Speaker, effects: &mut Effects) -> bool {
+        match kind {
+            "usage_update" => self.settle_messages(child, effects),
+            "current_mode_update" | "config_option_update" => {}
+            kind => return LEFT_OUT.contains(&kind),
         }
         true
     }

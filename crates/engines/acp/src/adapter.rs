@@ -48,7 +48,6 @@ impl EngineAdapter for Acp {
                 EngineFeature::Usage,
                 EngineFeature::FileChanges,
                 EngineFeature::ToolApproval,
-                EngineFeature::ApprovalForSession,
                 EngineFeature::Question,
                 EngineFeature::ModeChange,
                 EngineFeature::ChildRuns,

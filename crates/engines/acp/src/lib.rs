@@ -9,6 +9,8 @@ mod dialect;
 mod options;
 mod plan;
 mod recipe;
+#[cfg(test)]
+mod recordings;
 mod template;
 
 pub use adapter::Acp;

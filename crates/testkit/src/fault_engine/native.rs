@@ -9,15 +9,18 @@ pub enum Protocol {
     Codex,
     /// `claude -p --input-format stream-json --output-format stream-json`, as of Claude Code 2.1.328.
     Claude,
+    /// Any program that speaks the Agent Client Protocol, version 1.
+    Acp,
 }
 
 impl Protocol {
-    /// The protocol of this name: `codex` or `claude`.
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Codex, Self::Claude, Self::Acp];
+
+    /// The protocol whose program has this name, as `codex`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        [Self::Codex, Self::Claude]
-            .into_iter()
-            .find(|one| one.program() == name)
+        Self::ALL.into_iter().find(|one| one.program() == name)
     }
 
     /// The program's file name.
@@ -26,6 +29,7 @@ impl Protocol {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Acp => "acp-agent",
         }
     }
 
@@ -35,9 +39,13 @@ impl Protocol {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude_code",
+            Self::Acp => "acp",
         }
     }
 }
+
+/// The state directory of a program that only speaks ACP, below home.
+pub const ACP_STATE: &str = ".acp-agent";
 
 /// Where a conversation's own state is in the box.
 #[must_use]
@@ -47,6 +55,7 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
             format!("{HOME}/.codex/sessions/rollout-fault-{conversation}.jsonl")
         }
         Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
+        Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
     }
 }
 

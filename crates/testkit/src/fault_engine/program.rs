@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::acp::Acp;
 use super::claude::Claude;
 use super::codex::Codex;
 use super::native::{End, Native, Protocol, Quirk, Tell, Word, state_file};
@@ -49,6 +50,7 @@ pub async fn run<H: Host>(
     let nonce = host.nonce();
     let native: Box<dyn Native> = match protocol {
         Protocol::Codex => Box::new(Codex::new(quirk, nonce)),
+        Protocol::Acp => Box::new(Acp::new(protocol, quirk, nonce)),
         Protocol::Claude => {
             let exists = |path: &str| host.exists(path);
             match Claude::new(quirk, nonce, arguments, &exists) {

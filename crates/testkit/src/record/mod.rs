@@ -5,6 +5,7 @@
 //! machine it was made on. An adapter's test plays it without the program; a new version of the
 //! program is recorded again with one command, and the difference is what changed.
 
+mod acp;
 mod app_server;
 mod claude;
 mod codex;
@@ -59,6 +60,22 @@ impl Error {
     fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { operation, source }
     }
+}
+
+/// Records every scenario of the two programs in an image of kind `acp`, or those that are named, as
+/// `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the image's root; `scratch` is a folder for the programs' home, not under `/tmp`.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn acp(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    acp::record(image, out, scratch, only).await
 }
 
 /// Records every Codex scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.

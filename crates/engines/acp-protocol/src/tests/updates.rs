@@ -46,7 +46,7 @@ fn chunks_are_one_message_until_something_else_comes() {
         (vec![said(None, "a"), said(None, "b")], vec!["ab"]),
         (
             vec![said(None, "a"), figures(), said(None, "b")],
-            vec!["ab"],
+            vec!["a", "b"],
         ),
         (
             vec![thought("a"), said(None, "b"), thought("c")],
