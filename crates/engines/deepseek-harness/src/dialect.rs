@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use astrabox_acp_protocol::wire::{Answer, Fields, RpcError, verbatim};
+use astrabox_acp_protocol::wire::{Answer, Fields};
 use astrabox_acp_protocol::{Conversation, Dialect, Ending, Saying, Speaker, Tokens, UsageScope};
 use astrabox_engine::line::{Effects, Powers};
 use astrabox_engine::{Error, ErrorKind, Result};
