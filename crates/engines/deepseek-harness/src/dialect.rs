@@ -10,7 +10,7 @@ use astrabox_types::{
     ChildRun, ChildRunId, ChildRunState, InteractionAnswer, Presentation, Question,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The beginning of the plugin's methods.
 const OWN: &str = "_astrabox/";
@@ -54,6 +54,18 @@ impl Dialect for DshDialect {
     };
     const USAGE: UsageScope = UsageScope::Turn;
     const OWN_TURNS: bool = true;
+
+    fn prompt(&mut self, params: &mut Map<String, Value>) {
+        // The program puts the parts of a prompt together with nothing between them.
+        let parts = params.get_mut("prompt").and_then(Value::as_array_mut);
+        if let Some((_, before)) = parts.and_then(|parts| parts.split_last_mut()) {
+            for part in before {
+                if let Some(text) = part["text"].as_str() {
+                    part["text"] = json!(format!("{text}\n\n"));
+                }
+            }
+        }
+    }
 
     fn on_notification(
         &mut self,

@@ -13,6 +13,9 @@ mod patch;
 mod plan;
 mod recipe;
 
+#[cfg(test)]
+mod tests;
+
 pub use adapter::DeepseekHarness;
 use astrabox_engine::Registration;
 

@@ -31,8 +31,8 @@ export function apply(ctx, config) {
   // The program's second way to confine commands, after bubblewrap. Its runtime package lacks the launcher.
   ctx.sandbox.internals.landlockLauncher = config.landlock;
   ctx.systemPrompt.variable('agent_instructions', () => config.instructions);
-  answerHost(ctx, wire, config);
-  watchPrompts(wire, told, config);
+  answerHost(ctx, wire, told, config);
+  watchPrompts(wire, told);
   watchSessions(ctx, wire, told);
   gateTools(ctx, wire, told, config);
   carryQuestions(ctx, wire);
@@ -136,6 +136,7 @@ class Told {
   prompts = new Set();
   ownTurn = undefined;
   usage = undefined;
+  whole = 0;
   jobs = new Map();
   children = new Map();
   background = false;
@@ -145,23 +146,28 @@ class Told {
     this.wire = wire;
   }
 
-  /** Work that outlives a prompt is told before the prompt's answer, and its end only when nothing is to follow. */
-  tellBackground(resting) {
-    const running = [...this.jobs.values()].some((job) => job.told) || this.children.size > 0;
+  /** Work that goes on beside a turn is told before the turn's end. A prompt is answered after its children. */
+  tellWork(withChildren) {
+    const jobs = [...this.jobs.values()].some((job) => job.told);
+    if (this.background || !(jobs || (withChildren && this.children.size > 0))) return;
+    this.background = true;
+    this.wire.tell('background', { running: true });
+  }
+
+  /** The end of such work is told when nothing is to follow: what the program says to it is a turn of its own. */
+  tellRest() {
+    const jobs = [...this.jobs.values()].some((job) => job.told);
     const root = this.ctx.agents.list().find((agent) => !isChild(agent.session));
     const busy = this.prompts.size > 0 || this.ownTurn !== undefined || root?.status === 'running';
-    if (running && !this.background) {
-      this.background = true;
-      this.wire.tell('background', { running: true });
-    } else if (this.background && !running && resting && !busy) {
-      this.background = false;
-      this.wire.tell('background', { running: false });
-    }
+    if (!this.background || jobs || this.children.size > 0 || busy) return;
+    this.background = false;
+    this.wire.tell('background', { running: false });
   }
 
   count(usage) {
     if (usage === undefined) return;
-    const sum = (this.usage ??= { inputTokens: 0, outputTokens: 0, cachedReadTokens: 0, cachedWriteTokens: 0, totalTokens: 0 });
+    const none = { inputTokens: 0, outputTokens: 0, cachedReadTokens: 0, cachedWriteTokens: 0, totalTokens: 0 };
+    const sum = (this.usage ??= none);
     sum.inputTokens += usage.inputTokens ?? 0;
     sum.outputTokens += usage.outputTokens ?? 0;
     sum.cachedReadTokens += usage.cacheReadTokens ?? 0;
@@ -177,7 +183,7 @@ class Told {
 }
 
 /** Requests of the host that the profile does not have. */
-function answerHost(ctx, wire, config) {
+function answerHost(ctx, wire, told, config) {
   const agentOf = (sessionId) => {
     const agent = ctx.agents.list().find(({ session }) => session.id === sessionId);
     if (agent === undefined) throw new Error(`no session ${sessionId} is open`);
@@ -192,7 +198,7 @@ function answerHost(ctx, wire, config) {
       return {};
     },
     [`${OWN}stop`]: ({ id }) => {
-      const job = ctx.get('jobs')?.list().find((one) => one.id === id);
+      const job = told.jobs.get(id);
       if (job !== undefined) {
         ctx.get('jobs').kill(id, job.owner, 'stopped by the user');
         return {};
@@ -213,7 +219,7 @@ function answerHost(ctx, wire, config) {
 }
 
 /** Adds modes to the opening and token counts to the end of a prompt, and leaves out what is told otherwise. */
-function watchPrompts(wire, told, config) {
+function watchPrompts(wire, told) {
   const take = wire.take.bind(wire);
   wire.take = (line, profile) => take(line, {
     enqueue: (message) => {
@@ -228,9 +234,11 @@ function watchPrompts(wire, told, config) {
   wire.onMessage = (message, asked) => {
     if (message.method === 'session/update' && RETOLD.has(message.params.update.sessionUpdate)) return undefined;
     if (asked?.method === 'session/prompt') {
-      told.tellBackground(false);
+      told.tellWork(true);
       const usage = told.takeUsage();
-      if (message.result !== undefined && usage !== undefined) return { ...message, result: { ...message.result, usage } };
+      if (message.result !== undefined && usage !== undefined) {
+        return { ...message, result: { ...message.result, usage } };
+      }
     }
     if ((asked?.method === 'session/new' || asked?.method === 'session/resume') && message.result !== undefined) {
       const modes = wire.modes(message.result.sessionId ?? asked.params.sessionId);
@@ -241,7 +249,7 @@ function watchPrompts(wire, told, config) {
   wire.onWritten = (asked) => {
     if (asked?.method !== 'session/prompt') return;
     told.prompts.delete(asked.id);
-    told.tellBackground(true);
+    told.tellRest();
   };
 }
 
@@ -266,7 +274,9 @@ function watchSessions(ctx, wire, told) {
     const kind = { 'text-delta': 'text', 'reasoning-delta': 'reasoning' }[chunk.type];
     if (kind === undefined || chunk.text === '') return;
     const messageId = `${stream.attempt}/${chunk.index}`;
-    if (!stream.blocks.some((block) => block.messageId === messageId)) stream.blocks.push({ kind, messageId, index: chunk.index });
+    if (!stream.blocks.some((block) => block.messageId === messageId)) {
+      stream.blocks.push({ kind, messageId, index: chunk.index });
+    }
     const sessionUpdate = kind === 'text' ? 'agent_message_chunk' : 'agent_thought_chunk';
     wire.update(id, { sessionUpdate, messageId, content: { type: 'text', text: chunk.text } });
   });
@@ -275,10 +285,12 @@ function watchSessions(ctx, wire, told) {
   ctx.on('agent/status', ({ agent, status }) => {
     if (isChild(agent.session) || status !== 'idle') return;
     if (told.ownTurn !== undefined && told.prompts.size === 0) {
-      wire.tell('turn', { sessionId: agent.session.id, state: 'ended', reason: told.ownTurn.reason, usage: told.takeUsage() });
+      told.tellWork(true);
+      const { reason } = told.ownTurn;
+      wire.tell('turn', { sessionId: agent.session.id, state: 'ended', reason, usage: told.takeUsage() });
     }
     told.ownTurn = undefined;
-    told.tellBackground(true);
+    told.tellRest();
   });
 }
 
@@ -299,10 +311,11 @@ function sessionEvents(wire, told, streams) {
       // What was said of an interrupted message is all that was told in pieces.
       if (interrupted === true) return;
       const blocks = (streams.get(session.id)?.blocks ?? []).sort((one, other) => one.index - other.index);
-      const spoken = message.content.filter(({ type, text }) => (type === 'text' || type === 'reasoning') && text !== '');
-      for (const { type, text } of spoken) {
+      const said = ({ type, text }) => (type === 'text' || type === 'reasoning') && text !== '';
+      for (const { type, text } of message.content.filter(said)) {
         const at = blocks.findIndex(({ kind }) => kind === type);
-        const messageId = at < 0 ? `${message.id}/${spoken.findIndex((one) => one.text === text)}` : blocks.splice(at, 1)[0].messageId;
+        // A model that does not stream says it at once.
+        const messageId = at < 0 ? `${message.id}/${told.whole++}` : blocks.splice(at, 1)[0].messageId;
         wire.tell('message', { sessionId: session.id, messageId, kind: type, text });
       }
     },
@@ -314,22 +327,25 @@ function sessionEvents(wire, told, streams) {
         // The model wrote no JSON; it is told as it stands.
       }
       inputs.set(callId, rawInput);
-      wire.update(session.id, { sessionUpdate: 'tool_call', toolCallId: callId, title, kind: 'other', status: 'in_progress', rawInput });
+      const call = { toolCallId: callId, title, kind: 'other', status: 'in_progress', rawInput };
+      wire.update(session.id, { sessionUpdate: 'tool_call', ...call });
     },
     'tool/result': (session, { message, meta }) => {
       const { toolCallId, isError } = message;
-      const content = message.content.filter(({ type }) => type === 'text').map((block) => ({ type: 'content', content: block }));
-      for (const { path, oldText, newText } of meta?.diffs ?? []) content.push({ type: 'diff', path, oldText, newText });
+      const texts = message.content.filter(({ type }) => type === 'text');
+      const content = texts.map((text) => ({ type: 'content', content: text }));
+      for (const diff of meta?.diffs ?? []) content.push({ type: 'diff', ...diff });
       const newText = inputs.get(toolCallId)?.content;
       inputs.delete(toolCallId);
       if (meta?.operation === 'create') content.push({ type: 'diff', path: meta.path, oldText: null, newText });
       // A job that its call does not wait for goes on by itself.
       for (const job of told.jobs.values()) if (job.callId === toolCallId && !job.told) tellJob(job, 'running');
-      wire.update(session.id, { sessionUpdate: 'tool_call_update', toolCallId, status: isError === true ? 'failed' : 'completed', content });
-      told.tellBackground(false);
+      const status = isError === true ? 'failed' : 'completed';
+      wire.update(session.id, { sessionUpdate: 'tool_call_update', toolCallId, status, content });
+      told.tellWork(false);
     },
-    'job/registered': (session, { jobId, label, toolCall }) => {
-      told.jobs.set(jobId, { id: jobId, session, label, callId: toolCall?.callId, told: false });
+    'job/registered': (session, { jobId, owner, label, toolCall }) => {
+      told.jobs.set(jobId, { id: jobId, owner, session, label, callId: toolCall?.callId, told: false });
     },
     'job/settled': (session, data) => {
       const job = told.jobs.get(data.jobId);
@@ -346,7 +362,9 @@ function sessionEvents(wire, told, streams) {
       const status = error === undefined ? 'completed' : 'failed';
       wire.update(session.id, { sessionUpdate: 'compaction_update', status, error });
     },
-    'llm/retry': (session, data) => wire.tell('retry', { sessionId: session.id, retry: data.retry, maxRetries: data.maxRetries, failure: data.failure }),
+    'llm/retry': (session, { retry, maxRetries, failure }) => {
+      wire.tell('retry', { sessionId: session.id, retry, maxRetries, failure });
+    },
     'request/header': (session, { header }) => {
       if (!isChild(session)) wire.tell('tools', { names: header.tools.map((tool) => tool.name) });
     },
@@ -364,7 +382,8 @@ function gateTools(ctx, wire, told, config) {
   ctx.on('tools/execute', (exec, next) => calls.run(exec, next));
   ctx.on('subagent/start', ({ id }) => {
     const call = calls.getStore();
-    const child = { id, parent: call?.agent?.session.id, state: 'running', title: call?.arguments?.description, callId: call?.callId };
+    const parent = call?.agent?.session.id;
+    const child = { id, parent, state: 'running', title: call?.arguments?.description, callId: call?.callId };
     told.children.set(id, child);
     wire.tell('child', child);
   });
@@ -393,7 +412,8 @@ function gateTools(ctx, wire, told, config) {
       { optionId: 'reject-once', name: 'Reject', kind: 'reject_once' },
     ];
     const toolCall = { toolCallId: exec.callId };
-    const { outcome } = await wire.ask('session/request_permission', { sessionId: session.id, toolCall, options }, exec.signal);
+    const request = { sessionId: session.id, toolCall, options };
+    const { outcome } = await wire.ask('session/request_permission', request, exec.signal);
     if (outcome.outcome === 'selected' && outcome.optionId === 'allow-once') return decision;
     return { kind: 'deny', reason: `the user rejected tool "${exec.name}"` };
   });
