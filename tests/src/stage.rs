@@ -102,7 +102,7 @@ impl Program {
 }
 
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &ACP_CLAUDE, &ACP_CODEX];
+pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &ACP_CLAUDE, &ACP_CODEX, &DEEPSEEK_HARNESS];
 
 /// Claude Code behind claude-agent-acp, run by the ACP engine.
 pub const ACP_CLAUDE: Program = Program {
@@ -217,6 +217,32 @@ pub const CLAUDE_CODE: Program = Program {
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
     key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// DeepSeek Harness.
+pub const DEEPSEEK_HARNESS: Program = Program {
+    name: "deepseek_harness",
+    engine: "deepseek_harness",
+    named: None,
+    lacks: &[],
+    unasked: "danger-full-access",
+    asking: "ask",
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject-once",
+    decline_and_stop: "",
+    // Node names its first thread so.
+    process: "MainThread",
+    call_is_saved: "grep -rqs '\"type\":\"tool/call\"' \"$HOME/.dsh/sessions\"",
+    repair: "",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: r#"TOOL: ask_user_question {"questions":[{"id":"colour","question":"Which colour?","options":[{"label":"Red"},{"label":"Blue"}]}]}"#,
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said",
+    background_child: "",
+    key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
 };
 

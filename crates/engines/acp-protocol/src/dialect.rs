@@ -110,6 +110,9 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
     /// A turn ended, or the process did: what was open in it is over.
     fn turn_ended(&mut self) {}
 
+    /// The process ended, and with it whatever ran beside the turn.
+    fn exited(&mut self, _effects: &mut Effects) {}
+
     /// The native name of a tool, where the program has another place for it than `name`.
     fn tool_name(&self, _call: &Fields<'_>) -> Option<String> {
         None

@@ -97,6 +97,13 @@ impl Conversation {
         }
     }
 
+    /// The key in our events of an open call, by its native id.
+    #[must_use]
+    pub fn call_key(&self, child: &Speaker, id: &str) -> Option<String> {
+        let at = self.call_at(child, id)?;
+        Some(self.calls[at].key.clone())
+    }
+
     fn call_at(&self, child: &Speaker, id: &str) -> Option<usize> {
         self.calls
             .iter()

@@ -79,9 +79,22 @@ impl Conversation {
 
     /// What the program began by itself is over. Nothing happens when the turn that runs answers an input.
     pub fn end_own_turn(&mut self, ending: &Ending, effects: &mut Effects) {
-        if self.turn.as_ref().is_some_and(|turn| turn.input.is_none()) {
-            self.end_turn(ending, None, effects);
+        self.end_own_turn_having(ending, UsageScope::Turn, None, effects);
+    }
+
+    /// The same, where the program tells what the turn used: figures, and its own form of them.
+    pub fn end_own_turn_having(
+        &mut self,
+        ending: &Ending,
+        scope: UsageScope,
+        used: Option<(Tokens, Option<astrabox_types::Json>)>,
+        effects: &mut Effects,
+    ) {
+        if !self.in_own_turn() {
+            return;
         }
+        let usage = used.and_then(|(used, native)| self.used(scope, used, native, effects));
+        self.end_turn(ending, usage, effects);
     }
 
     /// Whether a turn runs that answers no input.

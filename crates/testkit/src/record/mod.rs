@@ -9,6 +9,7 @@ mod acp;
 mod app_server;
 mod claude;
 mod codex;
+mod deepseek_harness;
 mod place;
 mod stream_json;
 mod tape;
@@ -106,4 +107,20 @@ pub async fn claude(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     claude::record(program, out, scratch, only).await
+}
+
+/// Records every DeepSeek Harness scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image; `out` is `tests/recordings` of the engine's crate, whose plugin is used;
+/// `scratch` is a folder for the program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn deepseek_harness(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    deepseek_harness::record(image, out, scratch, only).await
 }
