@@ -143,8 +143,7 @@ def adopt(session_id, model):
             if row is None:
                 raise RequestError(LOST, "the stored conversation is another one")
             meta = json.loads(row[0] or "{}")
-            meta.pop("api_mode", None)
-            meta.update(provider=model["provider"], base_url=model["base_url"])
+            meta.update({key: model[key] for key in ("provider", "base_url", "api_mode")})
             connection.execute(
                 "UPDATE sessions SET model = ?, model_config = ? WHERE id = ?",
                 (model["default"], json.dumps(meta), session_id),
@@ -201,6 +200,13 @@ def edited_paths(name, args):
     return [Path(os.path.join(os.getcwd(), os.path.expanduser(path))) for path in paths if path]
 
 
+def unanswered(history):
+    """The names of the tools of calls that have no result: the program was killed. Hermes makes results up."""
+    answered = {message.get("tool_call_id") for message in history}
+    calls = [call for message in history for call in message.get("tool_calls") or []]
+    return [call["function"]["name"] for call in calls if call.get("id") not in answered]
+
+
 def text_of(path):
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -253,6 +259,10 @@ class Client:
     def request_permission(self, **request):
         if self._host.everything_was_asked():
             return allowed_once()
+        call = self._host.call_of(request["tool_call"].raw_input)
+        if call is not None:
+            request["tool_call"].tool_call_id = call.id
+            request["tool_call"].field_meta = call.meta()
         return self._client.request_permission(**request)
 
 
@@ -345,6 +355,9 @@ def host_of(settings):
             if self.session_manager.get_session(session_id) is None:
                 raise RequestError(LOST, "the stored conversation could not be taken up")
             self.session = session_id
+            left = unanswered(self.state().history)
+            if left:
+                await self.client.ext_notification("astrabox/left", {"calls": left})
             await self.client.ext_notification("astrabox/used_before", usage().model_dump(by_alias=True))
             return await super().resume_session(session_id=session_id, **request)
 
@@ -503,6 +516,16 @@ def host_of(settings):
             with self.lock:
                 begun = [call for calls in self.calls.values() for call in calls]
             return bool(begun) and all(call.asked for call in begun)
+
+        def call_of(self, asked):
+            """The call for which Hermes asks by itself, where only one can be meant."""
+            with self.lock:
+                begun = [call for calls in self.calls.values() for call in calls if not call.run]
+            if "arguments" in asked:
+                fits = [call for call in begun if call.args == asked["arguments"]]
+            else:
+                fits = [call for call in begun if call.name in {"terminal", "execute_code"}]
+            return fits[0] if len(fits) == 1 else None
 
         def post_tool_call(self, tool_name="", args=None, result=None, session_id="",
                            tool_call_id="", status="ok", **_):
