@@ -60,7 +60,7 @@ pub struct Program {
 }
 
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX];
+pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &HERMES];
 
 /// OpenAI Codex.
 pub const CODEX: Program = Program {
@@ -110,6 +110,30 @@ pub const CLAUDE_CODE: Program = Program {
     background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
     key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// Hermes Agent.
+pub const HERMES: Program = Program {
+    name: "hermes",
+    engine: "hermes",
+    lacks: &[],
+    unasked: "dont_ask",
+    asking: "default",
+    allow: "allow_once",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "python3",
+    call_is_saved: "grep -qs '\"name\": \"terminal\"' $HOME/.hermes/state.db $HOME/.hermes/state.db-wal",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
 };
 
 /// A model, a server and an agent of their own.

@@ -6,7 +6,7 @@ use astrabox_engine::line::{Effects, Handshake, Line, LineProtocol};
 use astrabox_engine::sandbox::{ExitReason, ExitStatus};
 use astrabox_engine::{EmissionKind, EngineInput, EventDraft, Result};
 use astrabox_types::{
-    ContentPart, EventPayload, InputId, InteractionAnswer, Json, Presentation, TurnOutcome, Usage,
+    ChildRunId, ContentPart, EventPayload, InputId, InteractionAnswer, Json, Presentation, TurnOutcome, Usage,
 };
 use serde_json::{Value, json};
 
@@ -273,6 +273,18 @@ impl<D: Dialect> Driver<D> {
     pub fn answer(&mut self, id: &str, answer: &InteractionAnswer) -> Result<()> {
         let mut effects = self.effects();
         let done = self.protocol.answer(id, answer, &mut effects);
+        self.take(effects);
+        done
+    }
+
+    /// Stops a child run.
+    ///
+    /// # Errors
+    /// When the protocol refuses it.
+    pub fn stop_child(&mut self, run: &str) -> Result<()> {
+        let mut effects = self.effects();
+        let run = ChildRunId(run.to_owned());
+        let done = self.protocol.stop_child(&run, &mut effects);
         self.take(effects);
         done
     }

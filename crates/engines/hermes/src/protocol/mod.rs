@@ -1,5 +1,7 @@
 //! What the hosted program has beyond ACP.
 
+#[cfg(test)]
+mod recordings;
 mod runs;
 #[cfg(test)]
 mod tests;
