@@ -102,7 +102,14 @@ impl Program {
 }
 
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &ACP_CLAUDE, &ACP_CODEX, &DEEPSEEK_HARNESS];
+pub const PROGRAMS: &[&Program] = &[
+    &CLAUDE_CODE,
+    &CODEX,
+    &ACP_CLAUDE,
+    &ACP_CODEX,
+    &DEEPSEEK_HARNESS,
+    &HERMES,
+];
 
 /// Claude Code behind claude-agent-acp, run by the ACP engine.
 pub const ACP_CLAUDE: Program = Program {
@@ -244,6 +251,31 @@ pub const DEEPSEEK_HARNESS: Program = Program {
     background_child: "",
     key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// Hermes Agent.
+pub const HERMES: Program = Program {
+    name: "hermes",
+    engine: "hermes",
+    named: None,
+    lacks: &[],
+    unasked: "dont_ask",
+    asking: "default",
+    allow: "allow_once",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "python3",
+    call_is_saved: "grep -qs '\"name\": \"terminal\"' $HOME/.hermes/state.db $HOME/.hermes/state.db-wal",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
 };
 
 /// A model, a server and an agent of their own.

@@ -10,6 +10,8 @@ use astrabox_engine_claude_code as _;
 use astrabox_engine_codex as _;
 #[cfg(feature = "engine-deepseek-harness")]
 use astrabox_engine_deepseek_harness as _;
+#[cfg(feature = "engine-hermes")]
+use astrabox_engine_hermes as _;
 #[cfg(feature = "identity-local")]
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]

@@ -1,5 +1,6 @@
 //! The steps of a build.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -22,7 +23,7 @@ use crate::process::{self, Invocation, RunError};
 use crate::staging::Staging;
 use crate::store::{Image, ImageStore};
 use crate::tree::{self, Control, CopyError};
-use crate::{Error, Event, ImageName, Progress, Result, Step, image_name, lock, recipe};
+use crate::{Error, Event, ImageName, Progress, Result, Step, image_name, lock, pip, recipe};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
@@ -214,14 +215,24 @@ impl Build<'_> {
             output,
         };
         let home = staging.path().join(CHECK_HOME);
+        let root = staging.path().join(IMAGE).join(ROOT);
+        let mut env: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("HOME".into(), home.clone().into()),
+            ("TMPDIR".into(), staging.path().join(CHECK_TMP).into()),
+        ];
+        let in_box = self.recipe.python.is_some_and(|python| python.runs_in_box);
+        let program_path = if in_box && program == pip::IN_BOX {
+            env.push(("PYTHONPATH".into(), root.join(pip::TARGET).into()));
+            env.push(("PYTHONDONTWRITEBYTECODE".into(), "1".into()));
+            pip::PYTHON.into()
+        } else {
+            root.join(program)
+        };
         let invocation = Invocation {
-            program: staging.path().join(IMAGE).join(ROOT).join(program),
+            program: program_path,
             arguments: arguments.iter().map(Into::into).collect(),
-            env: vec![
-                ("PATH".into(), "/usr/bin:/bin".into()),
-                ("HOME".into(), home.clone().into()),
-                ("TMPDIR".into(), staging.path().join(CHECK_TMP).into()),
-            ],
+            env,
             dir: home,
             stdin: staging
                 .stdin()

@@ -52,7 +52,11 @@ impl<D: Dialect> AcpProtocol<D> {
                 let used = Tokens::of(&fields.fields("usage"));
                 (ended(&fields), used.map(|used| (used, *result)))
             }
-            Err(error) => (failed(error, stopping), None),
+            Err(error) => {
+                let named = self.dialect.failure(error).filter(|_| !stopping);
+                let named = named.map(|reason| Ending::failed(reason, error.text()));
+                (named.unwrap_or_else(|| failed(error, stopping)), None)
+            }
         };
         let usage = used.and_then(|(used, result)| {
             let native = Fields::of(result).json("usage");
@@ -166,6 +170,11 @@ impl Conversation {
         let key = self.mint("");
         effects.emit.usage(&key, total.usage(), native);
         used.map(Tokens::usage)
+    }
+
+    /// What the conversation had used before this process began, where the program knows it.
+    pub fn used_before(&mut self, tokens: Tokens) {
+        self.total = Some(tokens);
     }
 
     pub(crate) fn want_stop(&mut self, effects: &mut Effects) {

@@ -10,6 +10,7 @@ mod app_server;
 mod claude;
 mod codex;
 mod deepseek_harness;
+mod hermes;
 mod place;
 mod stream_json;
 mod tape;
@@ -123,4 +124,20 @@ pub async fn deepseek_harness(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     deepseek_harness::record(image, out, scratch, only).await
+}
+
+/// Records every Hermes scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image; `out` is `tests/recordings` of the engine's crate, whose host is used; `scratch` is
+/// a folder for the program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn hermes(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    hermes::record(image, out, scratch, only).await
 }
