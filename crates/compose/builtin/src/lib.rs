@@ -6,6 +6,8 @@
 use astrabox_engine_claude_code as _;
 #[cfg(feature = "engine-codex")]
 use astrabox_engine_codex as _;
+#[cfg(feature = "engine-pi")]
+use astrabox_engine_pi as _;
 #[cfg(feature = "identity-local")]
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]

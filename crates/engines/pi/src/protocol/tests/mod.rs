@@ -1,0 +1,5 @@
+mod dialogs;
+mod handshake;
+mod harness;
+mod machine;
+mod turns;
