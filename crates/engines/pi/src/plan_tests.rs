@@ -101,7 +101,7 @@ fn a_session_file_begins_with_its_header() {
         .parse()
         .expect("it is an id");
     expect_test::expect![[r#"
-        {"cwd":"/workspace","id":"k","timestamp":"2024-07-12T02:46:30.000Z","type":"session","version":3}
+        {"cwd":"/workspace","id":"k","timestamp":"2024-07-12T06:54:32.944Z","type":"session","version":3}
     "#]]
     .assert_eq(&session_header("k", session));
     assert_ne!(new_key(session, 1), new_key(session, 2));

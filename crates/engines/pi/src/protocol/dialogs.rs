@@ -94,7 +94,9 @@ impl PiProtocol {
                 (presentation, Dialog::Approval)
             }
             _ => {
-                let begun = fields.text("placeholder").or_else(|| fields.text("prefill"));
+                let begun = fields
+                    .text("placeholder")
+                    .or_else(|| fields.text("prefill"));
                 let text = joined(&title, &begun.unwrap_or_default());
                 (question(text, Vec::new()), Dialog::Text)
             }
@@ -215,16 +217,15 @@ fn response_to(dialog: &Dialog, answer: &InteractionAnswer) -> Result<Value> {
             Ok(json!({"value": value}))
         }
         (Dialog::Text, InteractionAnswer::Reply { .. }) => Ok(json!({"value": reply(answer)?})),
-        (
-            Dialog::Confirm | Dialog::Select(_) | Dialog::Text,
-            InteractionAnswer::Decline { .. },
-        ) => Ok(json!({"cancelled": true})),
+        (Dialog::Confirm | Dialog::Select(_) | Dialog::Text, InteractionAnswer::Decline { .. }) => {
+            Ok(json!({"cancelled": true}))
+        }
         (Dialog::Approval | Dialog::Confirm, InteractionAnswer::Reply { .. }) => {
             Err(invalid("one of the choices is wanted, not a text"))
         }
-        (Dialog::Select(_) | Dialog::Text, InteractionAnswer::Choose { .. }) => Err(invalid(
-            "an answer to the question is wanted, not a choice",
-        )),
+        (Dialog::Select(_) | Dialog::Text, InteractionAnswer::Choose { .. }) => {
+            Err(invalid("an answer to the question is wanted, not a choice"))
+        }
     }
 }
 

@@ -197,7 +197,11 @@ fn said(message: &Fields<'_>) -> Said {
         Some("error") => {
             let error = message.text("errorMessage");
             let unnamed = || "the model did not answer".to_owned();
-            Said::Error(error.filter(|text| !text.is_empty()).unwrap_or_else(unnamed))
+            Said::Error(
+                error
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or_else(unnamed),
+            )
         }
         _ => Said::Whole,
     }

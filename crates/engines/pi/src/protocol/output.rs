@@ -26,8 +26,9 @@ const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
 fn sum(from: u64, text: &str) -> u64 {
-    text.bytes()
-        .fold(from, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(PRIME))
+    text.bytes().fold(from, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }
 
 impl Told {

@@ -20,7 +20,8 @@ pub(crate) fn calls_without_result(end: &str) -> Vec<String> {
                 ) =>
             {
                 let blocks = message.list("content").into_iter().map(Fields::of);
-                let calls = blocks.filter(|block| block.text("type").as_deref() == Some("toolCall"));
+                let calls =
+                    blocks.filter(|block| block.text("type").as_deref() == Some("toolCall"));
                 open.extend(calls.map(|call| {
                     let id = call.text("id").unwrap_or_default();
                     (id, call.text("name").unwrap_or_default())

@@ -178,11 +178,7 @@ fn an_open_dialog_ends_with_its_turn_and_with_the_program() {
 
     let mut driver = asked();
     driver.told();
-    let status = super::harness::exit(
-        astrabox_engine::sandbox::ExitReason::Killed,
-        None,
-        Some(9),
-    );
+    let status = super::harness::exit(astrabox_engine::sandbox::ExitReason::Killed, None, Some(9));
     driver.exit(&status, "");
     assert!(driver.written().is_empty(), "nobody is there to read it");
     assert!(
@@ -207,6 +203,9 @@ fn what_is_only_shown_is_kept() {
     driver.asks("s", "setStatus", json!({"statusText": "busy"}));
     let told = driver.told();
     assert!(told[0].contains("program_notice \"hello\""), "{told:?}");
-    assert!(told[1].contains("program_display \"setStatus\""), "{told:?}");
+    assert!(
+        told[1].contains("program_display \"setStatus\""),
+        "{told:?}"
+    );
     assert!(driver.written().is_empty());
 }

@@ -111,15 +111,18 @@ fn a_line_over_the_cap_degrades_only_what_it_is_about() {
         r#"{"type":"tool_execution_start","toolCallId":"c","toolName":"write","args":{"content":"xx"#,
     );
     assert!(told[1].contains("write {\"bytes\":16777216"), "{told:?}");
-    let (told, _) = long(r#"{"type":"tool_execution_end","toolCallId":"c","toolName":"write","result"#);
+    let (told, _) =
+        long(r#"{"type":"tool_execution_end","toolCallId":"c","toolName":"write","result"#);
     assert!(told[1].starts_with("tool.result/c@1.2"), "{told:?}");
-    let (told, wrote) = long(r#"{"type":"extension_ui_request","id":"d","method":"editor","prefill":"x"#);
+    let (told, wrote) =
+        long(r#"{"type":"extension_ui_request","id":"d","method":"editor","prefill":"x"#);
     assert!(told[0].contains("line_truncated"));
     assert_eq!(wrote[0]["cancelled"], true);
     // It repeats everything that was said.
     let (told, _) = long(r#"{"type":"agent_end","messages":[{"role":"user""#);
     assert_eq!(told, Vec::<String>::new());
-    let (_, _) = long(r#"{"type":"message_end","message":{"role":"assistant","content":[{"text":"x"#);
+    let (_, _) =
+        long(r#"{"type":"message_end","message":{"role":"assistant","content":[{"text":"x"#);
     driver.settles(false);
     assert_eq!(driver.told(), ["END completed"]);
 }
@@ -146,5 +149,8 @@ fn compaction_is_told() {
     driver.value(&json!({"type": "compaction_end", "reason": "overflow", "aborted": false, "errorMessage": "too long"}));
     let told = driver.told();
     assert!(told[0].starts_with("compacted/"), "{told:?}");
-    assert!(told[1].contains("compaction_failed \"too long\""), "{told:?}");
+    assert!(
+        told[1].contains("compaction_failed \"too long\""),
+        "{told:?}"
+    );
 }

@@ -82,7 +82,10 @@ fn what_the_program_does_by_itself_is_a_turn_without_an_input() {
     driver.message(&json!([{"type": "text", "text": "by myself"}]), "stop");
     driver.settles(false);
     let told = driver.told();
-    assert!(!told.iter().any(|line| line.contains("consumed")), "{told:?}");
+    assert!(
+        !told.iter().any(|line| line.contains("consumed")),
+        "{told:?}"
+    );
     assert!(
         told.last()
             .is_some_and(|line| line.starts_with("END completed")),
@@ -102,7 +105,10 @@ fn an_input_that_meets_work_of_the_programs_own_is_not_taken_for_it() {
     driver.settles(false);
     let told = driver.told();
     assert_eq!(told.first().map(String::as_str), Some("consumed 1"));
-    assert_eq!(told.iter().filter(|line| line.starts_with("END")).count(), 1);
+    assert_eq!(
+        told.iter().filter(|line| line.starts_with("END")).count(),
+        1
+    );
 }
 
 #[test]
@@ -172,7 +178,13 @@ fn a_rest_without_an_answer_is_no_success() {
 #[test]
 fn an_exit_ends_the_turn_for_a_reason() {
     for (reason, code, signal, stopped, expected) in [
-        (ExitReason::Exited, Some(0), None, false, "END failed no_result"),
+        (
+            ExitReason::Exited,
+            Some(0),
+            None,
+            false,
+            "END failed no_result",
+        ),
         (
             ExitReason::Exited,
             Some(7),
