@@ -13,11 +13,11 @@ use astrabox_types::Timestamp;
 use tokio::task::spawn_blocking;
 
 use crate::blocking::{follow, joined, ticks};
+use crate::client::{InstallJob, Packages};
 use crate::digest::recipe_digest;
 use crate::error::io_error;
 use crate::manifest::{self, FileEntry, Manifest};
 use crate::mounts::is_mounted;
-use crate::npm::InstallJob;
 use crate::process::{self, Invocation, RunError};
 use crate::staging::Staging;
 use crate::store::{Image, ImageStore};
@@ -129,13 +129,23 @@ impl Build<'_> {
     }
 
     async fn install(&self, staging: &Arc<Staging>) -> Result<()> {
-        let Some(package) = &self.recipe.npm else {
-            return Ok(());
-        };
+        let ImageRecipe { npm, python, .. } = self.recipe;
+        if let Some(package) = npm {
+            self.install_packages(staging, Packages::Npm(package))
+                .await?;
+        }
+        if let Some(packages) = python {
+            self.install_packages(staging, Packages::Python(packages))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn install_packages(&self, staging: &Arc<Staging>, packages: Packages<'_>) -> Result<()> {
         let project = staging.path().join(PROJECT);
         let job = InstallJob {
             image: &self.image,
-            package,
+            packages,
             project: &project,
             staging,
             environment: &self.store.environment,

@@ -17,6 +17,7 @@
 
 mod blocking;
 mod builder;
+mod client;
 mod digest;
 mod error;
 mod lock;
@@ -24,6 +25,7 @@ mod manifest;
 mod mounts;
 mod name;
 mod npm;
+mod pip;
 mod process;
 mod progress;
 mod recipe;

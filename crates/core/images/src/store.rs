@@ -14,11 +14,11 @@ use tokio::task::spawn_blocking;
 
 use crate::blocking::{follow, joined};
 use crate::builder::{self, ROOT};
+use crate::client::{Clients, Environment, PackageClient};
 use crate::error::io_error;
 use crate::manifest::Manifest;
 use crate::mounts::is_mounted;
 use crate::name::is_engine_kind;
-use crate::npm::{Environment, Npm, PackageClient};
 use crate::staging::{self, Staging};
 use crate::tree::{self, Control};
 use crate::{Error, ImageName, Progress, Result, lock};
@@ -91,7 +91,7 @@ impl ImageStore {
     /// # Errors
     /// `Cache` when the folder is another user's or writable by everybody; `Io`.
     pub async fn open(cache_dir: &Path) -> Result<Self> {
-        Self::open_with(cache_dir, Arc::new(Npm), Environment::of_process()).await
+        Self::open_with(cache_dir, Arc::new(Clients), Environment::of_process()).await
     }
 
     /// The cache folder of this user: `astrabox/images` in `$XDG_CACHE_HOME`, or in `~/.cache`.

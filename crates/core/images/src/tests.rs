@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::npm::{Environment, InstallJob, PackageClient};
+use crate::client::{Environment, InstallJob, PackageClient};
 use crate::{Error, Event, Image, ImageStore, Listed, Progress, Result, Silent, Step, image_name};
 
 const ENGINE: &str = "fake";
@@ -30,6 +30,7 @@ fn recipe() -> ImageRecipe {
             manifest: "{}",
             lock: "{}",
         }),
+        python: None,
         copies: &[
             RecipeCopy {
                 from: "node_modules/tool/bin/tool",

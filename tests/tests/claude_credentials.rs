@@ -1,7 +1,0 @@
-//! Credentials that the real Claude Code uses and never holds.
-
-astrabox_tests::cases! {
-    CLAUDE_CODE, credentials:
-    canaries_reach_their_servers_and_nothing_else,
-    a_key_beside_a_run_reaches_the_model_and_no_sandbox,
-}
