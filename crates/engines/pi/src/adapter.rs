@@ -11,7 +11,7 @@ use astrabox_engine::{
     SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options,
     from_sandbox,
 };
-use astrabox_types::SessionKind;
+use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -46,6 +46,21 @@ impl EngineAdapter for Pi {
             option_blocks: OPTION_BLOCKS,
             // It would take an input while it works, but tells of one outcome for both.
             steering: false,
+            // It has no tool that asks a question; dialogs of an agent's own extensions are asked all the same.
+            features: &[
+                EngineFeature::SystemPrompt,
+                EngineFeature::Reasoning,
+                EngineFeature::Usage,
+                EngineFeature::FileChanges,
+                EngineFeature::ToolApproval,
+                EngineFeature::ApprovalForSession,
+                EngineFeature::DeclineAndStop,
+                EngineFeature::ChangedInput,
+                EngineFeature::McpStdio,
+                EngineFeature::McpHttp,
+                EngineFeature::Skills,
+            ],
+            names_program: false,
         }
     }
 

@@ -23,7 +23,7 @@ use serde_json::json;
 use head::Head;
 pub(crate) use session_file::calls_without_result;
 pub(crate) use state::PiProtocol;
-use state::{Asked, Ending, Phase, Said};
+use state::{Asked, Phase, Said};
 use wire::{Fields, json_text, verbatim};
 
 /// How much of a line that is no message is kept (64 KiB).
