@@ -1,5 +1,6 @@
 //! A stage for one test: a scripted model, a server process, an agent.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -25,7 +26,8 @@ pub struct Program {
     pub lacks: &'static [EngineFeature],
     /// The permission mode in which it never asks.
     pub unasked: &'static str,
-    /// The permission mode in which it asks before a command that writes.
+    /// The permission mode in which it asks before a command that writes. Where a program has no modes, the engine
+    /// options with which it does, as JSON: `{"block": {...}}`.
     pub asking: &'static str,
     /// The choice that allows a call once.
     pub allow: &'static str,
@@ -60,7 +62,7 @@ pub struct Program {
 }
 
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX];
+pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &PI];
 
 /// OpenAI Codex.
 pub const CODEX: Program = Program {
@@ -112,6 +114,30 @@ pub const CLAUDE_CODE: Program = Program {
     key_kind: v1::ModelKeyKind::ApiKey,
 };
 
+/// Pi.
+pub const PI: Program = Program {
+    name: "pi",
+    engine: "pi",
+    lacks: &[],
+    unasked: "",
+    asking: r#"{"approvals":{"ask":["bash","write","edit","mcp__*"]}}"#,
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "pi",
+    call_is_saved: "grep -rqs '\"type\":\"toolCall\"' \"$PI_CODING_AGENT_DIR/sessions\"",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "",
+    held_child: "",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
+};
+
 /// A model, a server and an agent of their own.
 pub struct Stage {
     /// The scripted model.
@@ -122,6 +148,7 @@ pub struct Stage {
     pub client: Client,
     /// The agent.
     pub agent_id: String,
+    spec: v1::AgentSpec,
 }
 
 /// Fails the test with the whole chain of causes.
@@ -206,7 +233,7 @@ impl Stage {
         };
         let agent = client
             .create_agent(v1::CreateAgentRequest {
-                spec: Some(spec),
+                spec: Some(spec.clone()),
                 ..Default::default()
             })
             .await?
@@ -217,7 +244,28 @@ impl Stage {
             server,
             client,
             agent_id: agent.id,
+            spec,
         })
+    }
+
+    /// The agent of a conversation in this mode: the stage's own, or one like it with engine options in the place of a
+    /// mode.
+    async fn agent_for(&self, mode: &str) -> Result<(String, String)> {
+        if !mode.starts_with('{') {
+            return Ok((self.agent_id.clone(), mode.to_owned()));
+        }
+        let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(mode)?;
+        let mut spec = self.spec.clone();
+        spec.name = "asker".to_owned();
+        let options = options.into_iter();
+        spec.engine_options
+            .extend(options.map(|(name, block)| (name, block.to_string())));
+        let request = v1::CreateAgentRequest {
+            spec: Some(spec),
+            ..Default::default()
+        };
+        let agent = self.client.create_agent(request).await?.agent;
+        Ok((agent.context("an agent in the answer")?.id, String::new()))
     }
 
     /// A new conversation whose engine is ready.
@@ -225,9 +273,10 @@ impl Stage {
     /// # Errors
     /// When it does not become ready.
     pub async fn conversation(&self, permission_mode: &str) -> Result<Conversation> {
+        let (agent_id, permission_mode) = self.agent_for(permission_mode).await?;
         let request = v1::CreateSessionRequest {
-            agent_id: self.agent_id.clone(),
-            permission_mode: permission_mode.to_owned(),
+            agent_id,
+            permission_mode,
             ..Default::default()
         };
         let session = self

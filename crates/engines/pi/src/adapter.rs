@@ -14,6 +14,7 @@ use astrabox_engine::{
 use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde_json::Value;
 
 use crate::options::OPTION_BLOCKS;
 use crate::plan::{Plan, PlannedFile, STATE_DIR, process_name, session_file};
@@ -22,6 +23,8 @@ use crate::recipe;
 
 /// How much of a session file's end is searched for calls without a result (1 MiB).
 const SEARCHED: u64 = 1 << 20;
+/// How much of a session file's begin is read for its header (64 KiB).
+const HEADER: u64 = 64 << 10;
 
 /// Pi, driven through `pi --mode rpc` on standard input and output.
 #[derive(Debug)]
@@ -175,11 +178,12 @@ async fn end_predecessor(workload: &dyn Workload, epoch: u64) -> Result<()> {
 /// closes them for the model when it resumes, and cuts a torn last line off, so they are only told of.
 ///
 /// # Errors
-/// `ConversationLost` when there is no session file: the program would begin a new conversation under its id.
+/// `ConversationLost` when there is no session file, or one that does not begin as this conversation's: the program
+/// would begin a new one, or not start.
 async fn open_calls(workload: &dyn Workload, native_key: &str) -> Result<Vec<String>> {
     let path = session_file(native_key)?;
     let lost = || {
-        let text = "the session file of the conversation is missing or empty";
+        let text = "the session file of the conversation is missing or is not its own";
         Error::new(ErrorKind::ConversationLost, "resume", text)
     };
     let size = match workload.stat(&path).await {
@@ -189,7 +193,8 @@ async fn open_calls(workload: &dyn Workload, native_key: &str) -> Result<Vec<Str
         }
         Err(error) => return Err(from_sandbox(error)),
     };
-    if size == 0 {
+    let begin = workload.read_file(&path, 0, HEADER).await;
+    if !is_of_session(&begin.map_err(from_sandbox)?, native_key) {
         return Err(lost());
     }
     let end = workload
@@ -197,6 +202,13 @@ async fn open_calls(workload: &dyn Workload, native_key: &str) -> Result<Vec<Str
         .await
         .map_err(from_sandbox)?;
     Ok(calls_without_result(&String::from_utf8_lossy(&end)))
+}
+
+/// Whether a session file begins with the header of this session.
+fn is_of_session(begin: &[u8], key: &str) -> bool {
+    let first = begin.split(|byte| *byte == b'\n').next();
+    let header: Value = serde_json::from_slice(first.unwrap_or_default()).unwrap_or_default();
+    header["type"] == "session" && header["id"] == key
 }
 
 async fn write_files(workload: &dyn Workload, files: &[PlannedFile]) -> Result<()> {

@@ -9,23 +9,35 @@ pub enum Protocol {
     Codex,
     /// `claude -p --input-format stream-json --output-format stream-json`, as of Claude Code 2.1.328.
     Claude,
+    /// `pi --mode rpc`, as of Pi 1.6.0.
+    Pi,
 }
 
 impl Protocol {
-    /// The protocol of this name: `codex` or `claude`.
+    /// The protocol of this name: `codex`, `claude` or `pi`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        [Self::Codex, Self::Claude]
+        [Self::Codex, Self::Claude, Self::Pi]
             .into_iter()
             .find(|one| one.program() == name)
     }
 
-    /// The program's file name.
+    /// The program's name.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Pi => "pi",
+        }
+    }
+
+    /// What its engine starts, below the image's `bin`.
+    pub(super) fn launcher(self) -> &'static str {
+        match self {
+            // A script, which the image's own node runs.
+            Self::Pi => "node",
+            Self::Codex | Self::Claude => self.program(),
         }
     }
 
@@ -35,6 +47,7 @@ impl Protocol {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude_code",
+            Self::Pi => "pi",
         }
     }
 }
@@ -47,6 +60,9 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
             format!("{HOME}/.codex/sessions/rollout-fault-{conversation}.jsonl")
         }
         Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
+        Protocol::Pi => {
+            format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
     }
 }
 

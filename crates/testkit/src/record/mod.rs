@@ -8,6 +8,7 @@
 mod app_server;
 mod claude;
 mod codex;
+mod pi;
 mod place;
 mod stream_json;
 mod tape;
@@ -89,4 +90,20 @@ pub async fn claude(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     claude::record(program, out, scratch, only).await
+}
+
+/// Records every Pi scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image, `out` the folder `tests/recordings` of its engine, and `scratch` a folder for the
+/// program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn pi(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    pi::record(image, out, scratch, only).await
 }

@@ -92,11 +92,7 @@ impl Connection<'_> {
         let mut record = Record::begin(workload, services, asked, used).await;
         let upstream = match self.upstream.take() {
             Some(upstream) => Ok(upstream),
-            None => dial(
-                &self.tunnel.addresses,
-                services.settings().connect_timeout,
-            )
-            .await,
+            None => dial(&self.tunnel.addresses, services.settings().connect_timeout).await,
         };
         let upstream = match upstream {
             Ok(upstream) => upstream,

@@ -102,10 +102,7 @@ pub(super) async fn handshake(
 }
 
 /// Reads the client's hello, whole, however it was cut.
-async fn hello(
-    mut client: Side<TcpStream>,
-    tunnel: &Tunnel<'_>,
-) -> Result<Hello, End> {
+async fn hello(mut client: Side<TcpStream>, tunnel: &Tunnel<'_>) -> Result<Hello, End> {
     if client.buffer.is_empty() {
         match client.stream.read_buf(&mut client.buffer).await {
             Ok(read) if read > 0 => {}

@@ -72,11 +72,11 @@ async fn ep11_a_request_in_the_clear_is_judged_as_one_that_is_encrypted() {
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
     for (request, status, reason) in [
-        (get("good.test", "/", "X: y"), 400, "host_mismatch"),
-        (get("open.test:81", "/", "X: y"), 400, "host_mismatch"),
+        (get("good.test", "/", "X: y"), 403, "host_mismatch"),
+        (get("open.test:81", "/", "X: y"), 403, "host_mismatch"),
         (
             get("open.test", "http://good.test/", "X: y"),
-            400,
+            403,
             "host_mismatch",
         ),
         (get("open.test", "https://open.test/", "X: y"), 400, ""),
@@ -90,11 +90,7 @@ async fn ep11_a_request_in_the_clear_is_judged_as_one_that_is_encrypted() {
             403,
             "credential_unknown",
         ),
-        (
-            get("open.test", "/", "Host: open.test"),
-            400,
-            "",
-        ),
+        (get("open.test", "/", "Host: open.test"), 400, ""),
         (
             get(
                 "open.test",
@@ -105,7 +101,11 @@ async fn ep11_a_request_in_the_clear_is_judged_as_one_that_is_encrypted() {
             "",
         ),
         (get("open.test", "/", upgrade), 400, ""),
-        ("CONNECT good.test:443 HTTP/1.1\r\nHost: good.test:443\r\n\r\n".to_owned(), 400, ""),
+        (
+            "CONNECT good.test:443 HTTP/1.1\r\nHost: good.test:443\r\n\r\n".to_owned(),
+            400,
+            "",
+        ),
         ("SSH-2.0-client\r\n\r\n".to_owned(), 400, ""),
     ] {
         let answer = said(&sandbox, "open.test:80", &request).await;

@@ -174,9 +174,16 @@ async fn an_agent_chooses_who_asks_and_what_counts() {
 #[tokio::test]
 async fn a_conversation_without_its_session_file_is_lost() {
     let native_key = "00000000-0000-4000-8000-000000000001".to_owned();
-    for (content, lost) in [(None, true), (Some(""), true), (Some("{}\n"), false)] {
+    let header = |id: &str| format!("{{\"type\":\"session\",\"id\":\"{id}\"}}\n");
+    for (content, lost) in [
+        (None, true),
+        (Some(String::new()), true),
+        (Some("{}\n".to_owned()), true),
+        (Some(header("another")), true),
+        (Some(header(&native_key)), false),
+    ] {
         let workload = workload();
-        if let Some(content) = content {
+        if let Some(content) = content.clone() {
             let file = format!("/home/agent/.pi/agent/sessions/--workspace--/{native_key}.jsonl");
             workload
                 .files()

@@ -31,7 +31,8 @@ impl EngineFixture for StandIn {
     fn native_state(&self, native_key: &str) -> Vec<(BoxPath, Bytes)> {
         let path = format!("/home/agent/.pi/agent/sessions/--workspace--/{native_key}.jsonl");
         let path = BoxPath::new(path).expect("it is a path");
-        vec![(path, Bytes::from_static(b"{\"type\":\"session\"}\n"))]
+        let header = json!({"type": "session", "id": native_key});
+        vec![(path, Bytes::from(format!("{header}\n")))]
     }
 }
 

@@ -2,4 +2,5 @@ mod dialogs;
 mod handshake;
 mod harness;
 mod machine;
+mod recordings;
 mod turns;
