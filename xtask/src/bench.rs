@@ -23,8 +23,6 @@ const BUILD: &[&str] = &[
     "--bin=fake-engine",
     "--bin=bench",
 ];
-/// Engines whose images are built when they are missing.
-const ENGINES: &[&str] = &["claude_code", "codex"];
 
 /// Measure the product against its goals: release builds, real sandboxes, a scripted model. A missed goal is marked
 /// and fails nothing.
@@ -52,12 +50,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         .iter()
         .any(|option| asks_only.iter().any(|ask| option == ask))
     {
-        for engine in ENGINES {
-            let mut image = Command::new(programs.join("astrabox"));
-            image.args(["image", "build", engine]);
-            context.prepare(&mut image);
-            succeed(image)?;
-        }
+        let mut images = Command::new(programs.join("astrabox"));
+        images.args(["image", "build"]);
+        context.prepare(&mut images);
+        succeed(images)?;
     }
     let mut bench = Command::new(programs.join("bench"));
     bench

@@ -170,6 +170,11 @@ impl Bare {
         })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.talk.child.id()
+    }
+
     /// Ends the program.
     pub(crate) async fn end(self) -> Result<()> {
         let Talk {

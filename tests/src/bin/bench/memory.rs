@@ -118,7 +118,7 @@ pub(crate) async fn long_line(_: Effort) -> Result<Found> {
 }
 
 /// A size that the kernel tells of a process, bytes.
-fn memory(pid: u32, name: &str) -> Result<f64> {
+pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()
@@ -136,7 +136,7 @@ fn forget_peak(pid: u32) -> Result<()> {
 }
 
 /// The runners of a server's sandboxes.
-fn runners(server: &Path) -> Result<Vec<u32>> {
+pub(crate) fn runners(server: &Path) -> Result<Vec<u32>> {
     let sandboxes = server.join("state/sandbox/local/sandboxes");
     let mut pids = Vec::new();
     for entry in fs::read_dir(sandboxes)? {
