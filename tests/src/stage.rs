@@ -148,7 +148,6 @@ pub struct Stage {
     pub client: Client,
     /// The agent.
     pub agent_id: String,
-    spec: v1::AgentSpec,
 }
 
 /// Fails the test with the whole chain of causes.
@@ -233,7 +232,7 @@ impl Stage {
         };
         let agent = client
             .create_agent(v1::CreateAgentRequest {
-                spec: Some(spec.clone()),
+                spec: Some(spec),
                 ..Default::default()
             })
             .await?
@@ -244,7 +243,6 @@ impl Stage {
             server,
             client,
             agent_id: agent.id,
-            spec,
         })
     }
 
@@ -255,7 +253,12 @@ impl Stage {
             return Ok((self.agent_id.clone(), mode.to_owned()));
         }
         let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(mode)?;
-        let mut spec = self.spec.clone();
+        let request = v1::GetAgentRequest {
+            agent_id: self.agent_id.clone(),
+            ..Default::default()
+        };
+        let own = self.client.get_agent(request).await?.agent;
+        let mut spec = own.and_then(|agent| agent.spec).context("its agent")?;
         spec.name = "asker".to_owned();
         let options = options.into_iter();
         spec.engine_options

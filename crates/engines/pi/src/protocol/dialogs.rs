@@ -53,6 +53,8 @@ impl PiProtocol {
                 self.note("program_display", method, native, effects);
             }
             "select" | "confirm" | "input" | "editor" if self.turn.is_some() => {
+                // A command of an extension asks before it is answered for; it has the input by then (EN6).
+                self.consume(effects);
                 let (presentation, dialog) = self.asking(&method, fields);
                 effects
                     .emit
