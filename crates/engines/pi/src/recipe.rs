@@ -35,7 +35,7 @@ pub(crate) fn recipe() -> ImageRecipe {
             arguments: &[
                 "--input-type=module",
                 "-e",
-                "process.argv[2] = '--version'; await import(`file://${process.execPath}/../../lib/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js`)",
+                "process.argv[2] = '--version'; const { resolve } = await import('node:path'); await import(resolve(process.execPath, '../../lib/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js'))",
             ],
             expect: VERSION,
         },

@@ -299,8 +299,9 @@ pub(super) async fn record(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     let image = fs::canonicalize(image).map_err(Error::io("find the image"))?;
-    let extension = fs::read_to_string(out.join(EXTENSION))
-        .map_err(Error::io("read the engine's extension beside the recordings"))?;
+    let extension = fs::read_to_string(out.join(EXTENSION)).map_err(Error::io(
+        "read the engine's extension beside the recordings",
+    ))?;
     let mut written = Vec::new();
     for scenario in SCENARIOS {
         if only.is_empty() || only.iter().any(|name| name == scenario.name) {
@@ -359,7 +360,8 @@ impl<'a> Place<'a> {
             "baseUrl": format!("{}/v1", place.model), "api": "openai-completions",
             "apiKey": "$MODEL_KEY", "models": [entry],
         });
-        let settings = json!({"enableInstallTelemetry": false, "compaction": {"keepRecentTokens": 1}});
+        let settings =
+            json!({"enableInstallTelemetry": false, "compaction": {"keepRecentTokens": 1}});
         let header = json!({
             "type": "session", "version": 3, "id": CONVERSATION,
             "timestamp": "2026-01-01T00:00:00.000Z", "cwd": place.workspace(),
@@ -407,7 +409,9 @@ impl<'a> Place<'a> {
     fn command(&self, ask: &[&str]) -> Result<Command, Error> {
         let path = self.config().join("astrabox.ts");
         let asks = format!("const ASK: string[] = {};", json!(ask));
-        let extension = self.extension.replacen("const ASK: string[] = [];", &asks, 1);
+        let extension = self
+            .extension
+            .replacen("const ASK: string[] = [];", &asks, 1);
         fs::write(&path, extension).map_err(Error::io("write the extension"))?;
         let mut command = Command::new(self.image.join("bin/node"));
         command
@@ -503,7 +507,8 @@ impl Player<'_> {
     async fn act(&mut self, act: &Act) -> Result<(), Error> {
         match act {
             Prompt(text) => {
-                let prompt = json!({"type": "prompt", "message": text, "streamingBehavior": "followUp"});
+                let prompt =
+                    json!({"type": "prompt", "message": text, "streamingBehavior": "followUp"});
                 self.command(prompt).await.map(|_| ())
             }
             Picture(text) => {

@@ -293,11 +293,7 @@ fn every_recording_keeps_the_promises_of_a_turn() {
                         draft.payload,
                         EventPayload::ToolResult { .. } | EventPayload::Usage { .. }
                     );
-                    assert!(
-                        open || late,
-                        "{name}: {}",
-                        draft.key
-                    );
+                    assert!(open || late, "{name}: {}", draft.key);
                     if let EventPayload::MessageCompleted { text, kind, .. } = &draft.payload {
                         let built = texts.get(draft.key.as_str());
                         assert_eq!(built, Some(text), "{name}: {}", draft.key);
