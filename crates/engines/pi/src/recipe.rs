@@ -14,10 +14,11 @@ pub(crate) const PROGRAM: &str =
 
 /// The recipe of the Pi image.
 ///
-/// The command of `@earendil-works/pi-coding-agent` 1.6.0 is a bundle that holds all of its packages but two, which
-/// it resolves beside itself: `photon-node`, with which it shrinks pictures, and `quickjs-wasi`, in which its
-/// `codemode` tool runs scripts. Its documentation is part of it: the system prompt tells the model where it is.
-/// Node comes from the packages that hold nothing but its binary, because the package `node` gets it by a script.
+/// The command of `@earendil-works/pi-coding-agent` 1.6.0 is a bundle that holds all of its packages but three, which
+/// it resolves beside itself: `jiti`, with which it loads extensions, `photon-node`, with which it shrinks pictures,
+/// and `quickjs-wasi`, in which its `codemode` tool runs scripts. Its documentation is part of it: the system prompt
+/// tells the model where it is. Node comes from the packages that hold nothing but its binary, because the package
+/// `node` gets it by a script.
 pub(crate) fn recipe() -> ImageRecipe {
     ImageRecipe {
         version: VERSION,
@@ -39,7 +40,7 @@ pub(crate) fn recipe() -> ImageRecipe {
             ],
             expect: VERSION,
         },
-        licence: "MIT; with photon-node (Apache-2.0), quickjs-wasi (MIT) and node (MIT)",
+        licence: "MIT; with photon-node (Apache-2.0), jiti, quickjs-wasi and node (MIT)",
     }
 }
 
@@ -69,6 +70,7 @@ const COPIES: &[RecipeCopy] = &[
     kept!("@earendil-works/pi-coding-agent/dist/bundle"),
     kept!("@earendil-works/pi-coding-agent/dist/modes/interactive/theme"),
     kept!("@silvia-odwyer/photon-node"),
+    kept!("jiti"),
     kept!("quickjs-wasi"),
 ];
 
