@@ -12,6 +12,8 @@ use astrabox_engine_codex as _;
 use astrabox_engine_deepseek_harness as _;
 #[cfg(feature = "engine-hermes")]
 use astrabox_engine_hermes as _;
+#[cfg(feature = "engine-pi")]
+use astrabox_engine_pi as _;
 #[cfg(feature = "identity-local")]
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]

@@ -11,11 +11,13 @@ pub enum Protocol {
     Claude,
     /// Any program that speaks the Agent Client Protocol, version 1.
     Acp,
+    /// `pi --mode rpc`, as of Pi 1.6.0.
+    Pi,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Codex, Self::Claude, Self::Acp];
+    pub const ALL: [Self; 4] = [Self::Codex, Self::Claude, Self::Acp, Self::Pi];
 
     /// The protocol whose program has this name, as `codex`.
     #[must_use]
@@ -23,13 +25,23 @@ impl Protocol {
         Self::ALL.into_iter().find(|one| one.program() == name)
     }
 
-    /// The program's file name.
+    /// The program's name.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
             Self::Acp => "acp-agent",
+            Self::Pi => "pi",
+        }
+    }
+
+    /// What its engine starts, below the image's `bin`.
+    pub(super) fn launcher(self) -> &'static str {
+        match self {
+            // A script, which the image's own node runs.
+            Self::Pi => "node",
+            Self::Codex | Self::Claude | Self::Acp => self.program(),
         }
     }
 
@@ -40,6 +52,7 @@ impl Protocol {
             Self::Codex => "codex",
             Self::Claude => "claude_code",
             Self::Acp => "acp",
+            Self::Pi => "pi",
         }
     }
 }
@@ -56,6 +69,9 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         }
         Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
         Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
+        Protocol::Pi => {
+            format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::acp::Acp;
 use super::claude::Claude;
 use super::codex::Codex;
 use super::native::{End, Native, Protocol, Quirk, Tell, Word, state_file};
+use super::pi::Pi;
 use super::script::{Step, parse};
 use crate::fake_engine::{Heard, Host, ToolEvent};
 
@@ -61,6 +62,13 @@ pub async fn run<H: Host>(
                 }
             }
         }
+        Protocol::Pi => match Pi::new(quirk, nonce, arguments) {
+            Ok(pi) => Box::new(pi),
+            Err(error) => {
+                host.eprint(&format!("{error}\n"));
+                return 1;
+            }
+        },
     };
     let mut program = Program {
         host,

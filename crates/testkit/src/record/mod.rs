@@ -11,6 +11,7 @@ mod claude;
 mod codex;
 mod deepseek_harness;
 mod hermes;
+mod pi;
 mod place;
 mod stream_json;
 mod tape;
@@ -140,4 +141,20 @@ pub async fn hermes(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     hermes::record(image, out, scratch, only).await
+}
+
+/// Records every Pi scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image, `out` the folder `tests/recordings` of its engine, and `scratch` a folder for the
+/// program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn pi(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    pi::record(image, out, scratch, only).await
 }

@@ -48,6 +48,13 @@ impl Offer {
     }
 }
 
+/// How a client begins.
+enum Hello {
+    Tls(StartHandshake<Prefixed>),
+    /// Not with TLS, in a tunnel where it need not.
+    Clear(Side<TcpStream>),
+}
+
 /// Makes the session; the reason why there is none has not been written down.
 pub(super) async fn handshake(
     mut client: Side<TcpStream>,
@@ -58,9 +65,13 @@ pub(super) async fn handshake(
     let written = client.stream.write_all(established).await;
     written.map_err(|_| End::Aborted)?;
     let deadline = Instant::now() + HEAD_TIME;
-    let start = match timeout_at(deadline, hello(client, tunnel)).await {
-        Ok(start) => start?,
+    let hello = match timeout_at(deadline, hello(client, tunnel)).await {
+        Ok(hello) => hello?,
         Err(_) => return Err(End::Idle),
+    };
+    let start = match hello {
+        Hello::Tls(start) => start,
+        Hello::Clear(client) => return Ok(Session::Clear(client, upstream)),
     };
     let offer = match check(&start.client_hello(), &tunnel.destination.host) {
         Ok(offer) => offer,
@@ -91,10 +102,7 @@ pub(super) async fn handshake(
 }
 
 /// Reads the client's hello, whole, however it was cut.
-async fn hello(
-    mut client: Side<TcpStream>,
-    tunnel: &Tunnel<'_>,
-) -> Result<StartHandshake<Prefixed>, End> {
+async fn hello(mut client: Side<TcpStream>, tunnel: &Tunnel<'_>) -> Result<Hello, End> {
     if client.buffer.is_empty() {
         match client.stream.read_buf(&mut client.buffer).await {
             Ok(read) if read > 0 => {}
@@ -102,6 +110,9 @@ async fn hello(
         }
     }
     if client.buffer[0] != TLS_HANDSHAKE {
+        if tunnel.may_be_clear() {
+            return Ok(Hello::Clear(client));
+        }
         crate::sockets::settle(&client.stream);
         let answer = Reason::NotTls.answer(Some(&tunnel.destination));
         farewell(&mut client.stream, &answer, tunnel.workload).await;
@@ -113,6 +124,7 @@ async fn hello(
     };
     LazyConfigAcceptor::new(Acceptor::default(), prefixed)
         .await
+        .map(Hello::Tls)
         .map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => End::Answered(Reason::NotTls),
             _ => End::Aborted,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bodies;
+mod clear;
 mod control;
 mod credentials;
 mod forward;
