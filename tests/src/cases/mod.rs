@@ -3,9 +3,11 @@
 
 pub mod approvals;
 pub mod children;
+pub mod cores;
 pub mod credentials;
 pub mod lives;
 pub mod tooling;
+pub mod tools;
 pub mod turns;
 
 /// Makes a test of each named case of a module, for one program.
