@@ -44,6 +44,17 @@ impl Turn {
             .filter_map(|event| event.payload.as_ref())
     }
 
+    /// The first child run that was told of.
+    #[must_use]
+    pub fn first_child(&self) -> Option<String> {
+        self.events
+            .iter()
+            .find_map(|event| match event.payload.as_ref()? {
+                Payload::ChildRunChanged(changed) => Some(changed.child_run_id.clone()),
+                _ => None,
+            })
+    }
+
     /// The text of the deltas of the session's own answer.
     #[must_use]
     pub fn streamed(&self) -> String {

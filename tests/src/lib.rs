@@ -14,4 +14,4 @@ pub use fault_stage::FaultStage;
 pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
 pub use memory_host::MemoryHost;
-pub use stage::{CLAUDE_CODE, CODEX, Conversation, Program, Stage, must};
+pub use stage::{CLAUDE_CODE, CODEX, Conversation, PROGRAMS, Program, Stage, must};

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use astrabox_client::{Client, Watch, WatchItem, WatchOptions, text_part, v1};
 use astrabox_testkit::model::ScriptedModel;
 use astrabox_testkit::server::{ServerOptions, ServerProcess};
+use astrabox_types::EngineFeature;
 use v1::event::Payload;
 
 use crate::Turn;
@@ -13,11 +14,15 @@ use crate::Turn;
 /// How long anything in a test may take. Far more than it takes; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// An agent program, in the words that differ between programs.
+/// An agent program, in the words that differ between programs. A word for what the program does not have is empty.
 #[derive(Debug)]
 pub struct Program {
+    /// Its name in the matrix: the engine's kind, and more where an engine runs several programs.
+    pub name: &'static str,
     /// The engine's kind.
     pub engine: &'static str,
+    /// What its engine declares and this program of it has not.
+    pub lacks: &'static [EngineFeature],
     /// The permission mode in which it never asks.
     pub unasked: &'static str,
     /// The permission mode in which it asks before a command that writes.
@@ -32,15 +37,36 @@ pub struct Program {
     pub decline_and_stop: &'static str,
     /// The name of its process, as the kernel tells it.
     pub process: &'static str,
+    /// A shell command that succeeds once the running tool call is in what the program resumes from.
+    pub call_is_saved: &'static str,
+    /// The topic of the diagnostic that tells of a call that a killed program left.
+    pub repair: &'static str,
     /// Its name for the tool `say` of an MCP server `echo`.
     pub mcp_say: &'static str,
+    /// Whether it asks before it calls a tool of an MCP server, in the asking mode.
+    pub asks_for_mcp: bool,
+    /// A prompt upon which it asks `Which colour?`, with the options `Red` and `Blue`.
+    pub question: &'static str,
     /// A prompt upon which a sub-agent says `from the child` while its parent waits.
     pub child: &'static str,
+    /// A prompt upon which a sub-agent waits at the gate `child`, before it says `never said`.
+    pub held_child: &'static str,
+    /// A prompt upon which a sub-agent in the background waits at the gate `child` before it says `from the child`.
+    pub background_child: &'static str,
+    /// The variables of the model key and of the endpoint beside `astrabox run`.
+    pub key_variables: (&'static str, &'static str),
+    /// How a vault's model key is sent.
+    pub key_kind: v1::ModelKeyKind,
 }
+
+/// Every program, one an engine at least.
+pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX];
 
 /// OpenAI Codex.
 pub const CODEX: Program = Program {
+    name: "codex",
     engine: "codex",
+    lacks: &[],
     unasked: "never",
     asking: "untrusted",
     allow: "accept",
@@ -48,13 +74,23 @@ pub const CODEX: Program = Program {
     decline: "decline",
     decline_and_stop: "cancel",
     process: "codex",
+    call_is_saved: "grep -rqs function_call \"$CODEX_HOME/sessions\"",
+    repair: "",
     mcp_say: "mcp__echo.say",
+    asks_for_mcp: true,
+    question: "",
     child: "SPAWN: SAY: from the child\nWAIT\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said\nWAIT\nSAY: the parent is done",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
 };
 
 /// Anthropic Claude Code.
 pub const CLAUDE_CODE: Program = Program {
+    name: "claude_code",
     engine: "claude_code",
+    lacks: &[],
     unasked: "bypassPermissions",
     asking: "default",
     allow: "allow",
@@ -62,9 +98,18 @@ pub const CLAUDE_CODE: Program = Program {
     decline: "deny",
     decline_and_stop: "deny_stop",
     process: "claude",
+    // The program writes the call a moment after it began.
+    call_is_saved: "grep -rqs '\"type\":\"tool_use\"' \"${CLAUDE_CONFIG_DIR:-$HOME/.claude}/projects\"",
+    repair: "transcript_repaired",
     mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: r#"TOOL: AskUserQuestion {"questions":[{"question":"Which colour?","header":"Colour","multiSelect":false,"options":[{"label":"Red","description":"r"},{"label":"Blue","description":"b"}]}]}"#,
     child: "TOOL: Agent {\"description\": \"a task\", \"prompt\": \"SAY: from the child\", \
             \"subagent_type\": \"general-purpose\", \"run_in_background\": false}\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said",
+    background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
+    key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    key_kind: v1::ModelKeyKind::ApiKey,
 };
 
 /// A model, a server and an agent of their own.

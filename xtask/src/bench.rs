@@ -23,8 +23,6 @@ const BUILD: &[&str] = &[
     "--bin=fake-engine",
     "--bin=bench",
 ];
-/// Engines whose images are built when they are missing.
-const ENGINES: &[&str] = &["claude_code", "codex"];
 
 /// What the names of the figures begin with that need neither a sandbox nor an engine.
 const EGRESS: &str = "egress";
@@ -54,12 +52,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         test::prepare_mitmproxy(&mut context)?;
     }
     if wants.sandboxes {
-        for engine in ENGINES {
-            let mut image = Command::new(programs.join("astrabox"));
-            image.args(["image", "build", engine]);
-            context.prepare(&mut image);
-            succeed(image)?;
-        }
+        let mut images = Command::new(programs.join("astrabox"));
+        images.args(["image", "build"]);
+        context.prepare(&mut images);
+        succeed(images)?;
     }
     let mut bench = Command::new(programs.join("bench"));
     bench

@@ -17,15 +17,35 @@ pub(crate) struct Args {
     /// `conformance` that calls the `astrabox-conformance` library.
     #[arg(long = "crate", value_name = "PATH")]
     krate: Option<PathBuf>,
+    /// Run the live cases over every linked engine instead: its real program in real sandboxes, with a scripted
+    /// model. Prints a matrix of program by case: passed, or not declared. Images that are missing are built.
+    #[arg(long, conflicts_with = "krate")]
+    live: bool,
+    /// Of the live cases only those whose names hold one of these, as `pi::` or `approvals`.
+    #[arg(requires = "live")]
+    filter: Vec<String>,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    if args.live {
+        return live(&args.filter);
+    }
     let mut command = match &args.krate {
         Some(path) => outside(path)?,
         None => linked(),
     };
     // The local sandbox provider needs a runner, on a fresh clone as well.
     test::prepare(&["runner"], Mode::Local)?.prepare(&mut command);
+    passthrough(command)
+}
+
+/// The live cases, which are a test of the workspace.
+fn live(filter: &[String]) -> Result<ExitCode> {
+    let context = test::prepare(&["runner", "bins", "image"], Mode::Local)?;
+    let mut command = cargo(&tree::root());
+    command.args(["test", "--workspace", "--test", "live"]);
+    command.args(test::FAULT_POINTS).arg("--").args(filter);
+    context.prepare(&mut command);
     passthrough(command)
 }
 

@@ -18,6 +18,7 @@ mod fuzz;
 mod glob;
 mod layers;
 mod process;
+mod record;
 mod source;
 mod test;
 mod tidy;
@@ -53,6 +54,7 @@ commands! {
     test => Test,
     ci => Ci,
     conformance => Conformance,
+    record => Record,
     layers => Layers,
     tidy => Tidy,
     codegen => Codegen,

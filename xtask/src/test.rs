@@ -13,6 +13,7 @@ use anyhow::{Result, bail, ensure};
 
 pub(crate) use context::{BIN_DIR, Context};
 use report::{Outcome, Record, Report};
+pub(crate) use steps::FAULT_POINTS;
 use steps::{STEPS, Step};
 
 /// Run every check and every test; prepares what they need (the runner, the binaries, the image).

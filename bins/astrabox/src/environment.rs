@@ -70,6 +70,25 @@ pub(crate) struct Fields {
     pub(crate) network: Network,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    program: Program,
+}
+
+/// The program, for an engine that runs any program of its protocol, as acp. An update takes all of it.
+#[derive(Debug, Default, clap::Args)]
+struct Program {
+    /// The program inside the sandbox and its arguments: --program my-agent --program=--stdio
+    #[arg(long = "program", value_name = "WORD", allow_hyphen_values = true)]
+    command: Vec<String>,
+    /// A variable of the program: NAME=VALUE; not for secrets
+    #[arg(long = "program-env", value_name = "NAME=VALUE", value_parser = pair, requires = "command")]
+    env: Vec<(String, String)>,
+    /// The wire that the program speaks to models: anthropic_messages, openai_responses or openai_chat
+    #[arg(long = "program-model-wire", value_name = "WIRE", requires = "command")]
+    model_wire: Option<String>,
+    /// The directory below the home directory whose files are the conversation
+    #[arg(long = "program-state", value_name = "DIRECTORY", requires = "command")]
+    state_directory: Option<String>,
 }
 
 /// What a sandbox may reach and use of the kernel.
@@ -239,6 +258,7 @@ impl Fields {
             model_provider,
             network,
             limits,
+            program,
         } = self;
         let mut given = Given::default();
         given.text("description", description, |spec| &mut spec.description);
@@ -280,7 +300,38 @@ impl Fields {
             given.spec.limits = Some(limits);
             given.paths.push("limits".to_owned());
         }
+        if let Some(program) = program.given() {
+            given.spec.program = Some(program);
+            given.paths.push("program".to_owned());
+        }
         given
+    }
+}
+
+/// Reads one `NAME=VALUE`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it is not NAME=VALUE".to_owned()),
+    }
+}
+
+impl Program {
+    fn given(self) -> Option<v1::ProgramSpec> {
+        let Self {
+            command,
+            env,
+            model_wire,
+            state_directory,
+        } = self;
+        let mut words = command.into_iter();
+        Some(v1::ProgramSpec {
+            command: words.next()?,
+            arguments: words.collect(),
+            env: env.into_iter().collect(),
+            model_wire: model_wire.unwrap_or_default(),
+            state_directory: state_directory.unwrap_or_default(),
+        })
     }
 }
 

@@ -23,6 +23,7 @@ pub mod model;
 mod registered_secrets;
 mod registration;
 mod report;
+mod sample;
 pub mod sandbox;
 pub mod secrets;
 pub mod seed;

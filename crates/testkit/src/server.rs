@@ -231,6 +231,16 @@ impl ServerProcess {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// The lines of the audit log of its egress role so far, each a JSON object.
+    ///
+    /// # Errors
+    /// When it cannot be read, as before the role has written a line.
+    pub fn audit(&self) -> Result<Vec<String>> {
+        let path = self.folder.path().join("state/egress/audit.jsonl");
+        let text = std::fs::read_to_string(path)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
     fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();

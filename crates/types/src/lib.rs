@@ -5,6 +5,7 @@
 mod content;
 mod error;
 mod event;
+mod feature;
 mod id;
 mod interaction;
 mod json;
@@ -21,6 +22,7 @@ pub use event::{
     ChildRun, ChildRunId, ChildRunState, Delta, DeltaChannel, EventPayload, FileChangeKind,
     JournalEvent, MessageKind, TurnFailure, TurnOrigin, TurnOutcome, Usage,
 };
+pub use feature::EngineFeature;
 pub use id::{
     AgentId, AssignmentId, CredentialId, EnvironmentId, EventId, InputId, InteractionId,
     ParseIdError, SandboxId, SessionId, TurnId, VaultId, VolumeId,
@@ -32,7 +34,7 @@ pub use json::Json;
 pub use reason::{ErrorKind, ErrorReason};
 pub use resource::{
     Agent, AgentSpec, ApprovalDecision, ApprovalRule, Environment, EnvironmentSpec, Networking,
-    PermissionLevel, ResourceLimits, Session, SessionKind,
+    PermissionLevel, ProgramSpec, ResourceLimits, Session, SessionKind,
 };
 pub use secret::Secret;
 pub use session_state::{SessionState, TRANSITIONS, may_go};

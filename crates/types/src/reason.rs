@@ -111,6 +111,8 @@ reasons! {
     InteractionClosed = "INTERACTION_CLOSED", FailedPrecondition;
     /// The answer does not fit what was asked.
     InteractionAnswerInvalid = "INTERACTION_ANSWER_INVALID", InvalidArgument;
+    /// The session has no child run with this id.
+    ChildRunNotFound = "CHILD_RUN_NOT_FOUND", NotFound;
     /// The engine has no permission mode of this name.
     PermissionModeUnknown = "PERMISSION_MODE_UNKNOWN", InvalidArgument;
     /// The engine or provider does not have this capability.

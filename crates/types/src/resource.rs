@@ -47,6 +47,26 @@ pub struct EnvironmentSpec {
     pub permission_level: PermissionLevel,
     /// How much of the machine the sandbox may use.
     pub limits: ResourceLimits,
+    /// The program, for an engine that runs any program of its protocol.
+    #[serde(default)]
+    pub program: Option<ProgramSpec>,
+}
+
+/// A program that an environment names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramSpec {
+    /// The program inside the sandbox: an absolute path, or a name that is looked up there.
+    pub command: String,
+    /// Its arguments, at most 64.
+    pub arguments: Vec<String>,
+    /// Variables that it has besides the sandbox's own, at most 64. Not for secrets: those are credentials of a vault.
+    pub env: BTreeMap<String, String>,
+    /// The wire that it speaks to models, by the engine's names, as `anthropic_messages`.
+    pub model_wire: String,
+    /// The directory below the home directory whose files are the conversation; without one a conversation is not
+    /// resumed in another sandbox.
+    pub state_directory: Option<String>,
 }
 
 /// What a sandbox may reach.

@@ -5,6 +5,7 @@
 use crate::{Program, Stage, must};
 use astrabox_client::v1;
 use v1::interaction::Presentation;
+use v1::interaction_answer::Answer;
 
 pub async fn a_second_client_allows_a_command(program: &Program) {
     let stage = must(Stage::of(program).await);
@@ -73,9 +74,7 @@ pub async fn a_declined_command_does_not_run_and_the_turn_goes_on(program: &Prog
     must(stage.clear().await);
 }
 
-pub async fn an_approval_for_the_session_is_not_asked_again_and_a_cancel_ends_the_turn(
-    program: &Program,
-) {
+pub async fn an_approval_for_the_session_is_not_asked_again(program: &Program) {
     let stage = must(Stage::of(program).await);
     let mut talk = must(stage.conversation(program.asking).await);
     must(talk.send("RUN: touch /workspace/again").await);
@@ -87,6 +86,12 @@ pub async fn an_approval_for_the_session_is_not_asked_again_and_a_cancel_ends_th
     );
     let turn = must(talk.say("RUN: touch /workspace/again").await);
     assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
+    must(stage.clear().await);
+}
+
+pub async fn a_cancelled_approval_ends_the_turn(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.asking).await);
     must(talk.send("RUN: touch /workspace/other").await);
     let asked = must(talk.until_asked().await);
     must(talk.choose(&asked, program.decline_and_stop).await);
@@ -94,6 +99,33 @@ pub async fn an_approval_for_the_session_is_not_asked_again_and_a_cancel_ends_th
         must(talk.turn().await).ended().outcome(),
         v1::TurnOutcome::Interrupted
     );
+    assert!(talk.file("/workspace/other").await.is_err());
+    must(stage.clear().await);
+}
+
+pub async fn a_call_is_made_with_the_input_that_a_person_changed(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.asking).await);
+    must(talk.send("RUN: touch /workspace/asked").await);
+    let asked = must(talk.until_asked().await);
+    let choose = |choice: &str, input: &str| {
+        Answer::Choose(v1::Choose {
+            choice_id: choice.to_owned(),
+            comment: String::new(),
+            input: input.to_owned(),
+        })
+    };
+    let (allow, decline) = (program.allow, program.decline);
+    for (choice, input) in [(allow, "[1]"), (allow, "x"), (decline, "{}")] {
+        let refused = talk.respond(&asked, choose(choice, input)).await;
+        assert!(refused.is_err(), "{choice} {input}");
+    }
+    let changed = r#"{"command": "touch /workspace/changed"}"#;
+    must(talk.respond(&asked, choose(allow, changed)).await);
+    let turn = must(talk.turn().await);
+    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
+    assert!(talk.file("/workspace/asked").await.is_err());
+    assert_eq!(must(talk.file("/workspace/changed").await), "");
     must(stage.clear().await);
 }
 

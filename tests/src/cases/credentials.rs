@@ -259,10 +259,7 @@ async fn fill_vault(
         .vault
         .context("a vault")?
         .id;
-    let kind = match program.engine {
-        "claude_code" => v1::ModelKeyKind::ApiKey,
-        _ => v1::ModelKeyKind::Bearer,
-    };
+    let kind = program.key_kind;
     let all = [
         (
             "model",
@@ -543,10 +540,7 @@ pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Progr
         ..ServerOptions::default()
     };
     let mut server = must(ServerProcess::start(&options).await);
-    let (variable, base) = match program.engine {
-        "claude_code" => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-        _ => ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    };
+    let (variable, base) = program.key_variables;
     for prompt in ["SAY: hello from afar", "SAY: hello again"] {
         let output = tokio::process::Command::new(must(bin_dir()).join("astrabox"))
             .args([

@@ -165,3 +165,32 @@ async fn session(talk: &Conversation) -> Result<v1::Session, anyhow::Error> {
         .session
         .ok_or_else(|| anyhow::anyhow!("a session in the answer"))
 }
+
+/// Its shell kills the program once the call is in what it resumes from; the model refuses a call without a result, as
+/// the vendors' do.
+pub async fn a_program_killed_in_a_tool_resumes_a_conversation_that_the_model_takes(
+    program: &Program,
+) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    must(talk.say("SAY: apple").await);
+    let kill = format!(
+        "RUN: until {}; do sleep 0.05; done; for p in /proc/[0-9]*; do \
+         [ \"$(cat $p/comm 2>/dev/null)\" = {} ] && kill -9 ${{p#/proc/}}; done; sleep 60",
+        program.call_is_saved, program.process
+    );
+    let turn = must(talk.say(&kill).await);
+    assert_eq!(turn.ended().failure_reason, "engine_exited");
+    let turn = must(talk.say("RECALL").await);
+    assert_eq!(
+        turn.ended().outcome(),
+        v1::TurnOutcome::Completed,
+        "{turn:?}"
+    );
+    assert!(turn.text().contains("SAY: apple"), "{}", turn.text());
+    let told = must(talk.journal().await).into_iter().any(|event| {
+        matches!(event.payload, Some(Payload::DiagnosticRaw(note)) if note.topic == program.repair)
+    });
+    assert!(told || program.repair.is_empty(), "the repair is told");
+    must(stage.clear().await);
+}

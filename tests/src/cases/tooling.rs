@@ -40,7 +40,7 @@ fn echo() -> v1::McpServer {
     }
 }
 
-pub async fn a_tool_of_an_mcp_server_is_asked_for_and_called(program: &Program) {
+pub async fn a_tool_of_an_mcp_server_is_called(program: &Program) {
     let agent = v1::AgentSpec {
         mcp_servers: vec![echo()],
         ..Default::default()
@@ -54,14 +54,16 @@ pub async fn a_tool_of_an_mcp_server_is_asked_for_and_called(program: &Program) 
         ))
         .await,
     );
-    let asked = must(talk.until_asked().await);
-    let Some(Presentation::ToolApproval(approval)) = &asked.presentation else {
-        panic!("an approval: {asked:?}")
-    };
-    assert!(approval.tool.contains("echo"), "{approval:?}");
-    let allowing = approval.choices.iter().find(|choice| choice.allows);
-    let allowing = allowing.expect("a choice that allows it").id.clone();
-    must(talk.choose(&asked, &allowing).await);
+    if program.asks_for_mcp {
+        let asked = must(talk.until_asked().await);
+        let Some(Presentation::ToolApproval(approval)) = &asked.presentation else {
+            panic!("an approval: {asked:?}")
+        };
+        assert!(approval.tool.contains("echo"), "{approval:?}");
+        let allowing = approval.choices.iter().find(|choice| choice.allows);
+        let allowing = allowing.expect("a choice that allows it").id.clone();
+        must(talk.choose(&asked, &allowing).await);
+    }
     let turn = must(talk.turn().await);
     assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
     let output = &turn.results()[0].output;
@@ -87,6 +89,41 @@ pub async fn a_skill_is_known_to_the_program(program: &Program) {
         .iter()
         .any(|request| request.body.to_string().contains("chartreuse"));
     assert!(told, "the model is told of the skill");
+    must(stage.clear().await);
+}
+
+/// In the words of Claude Code, the one program with plugin directories.
+pub async fn a_plugin_is_known_to_the_program(program: &Program) {
+    let agent = v1::AgentSpec {
+        engine_options: HashMap::from([(
+            "plugins".to_owned(),
+            r#"{"directories": ["/workspace/tools"]}"#.to_owned(),
+        )]),
+        ..Default::default()
+    };
+    let stage = must(Stage::with(program, agent).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    let make = "RUN: mkdir -p tools/.claude-plugin tools/skills/colour && \
+                echo '{\"name\": \"tools\", \"description\": \"d\", \"version\": \"1.0.0\"}' \
+                > tools/.claude-plugin/plugin.json && \
+                printf -- '---\\nname: colour\\ndescription: Knows the word vermilion.\\n---\\nSay it.\\n' \
+                > tools/skills/colour/SKILL.md && echo made";
+    let turn = must(talk.say(make).await);
+    assert!(turn.results()[0].output.contains("made"), "{turn:?}");
+    // Directories are read when the program starts.
+    let release = v1::ReleaseSandboxRequest {
+        session_id: talk.id.clone(),
+        ..Default::default()
+    };
+    must(talk.client.release_sandbox(release).await);
+    must(talk.until_state(v1::SessionState::Hibernated).await);
+    must(talk.say("SAY: ready").await);
+    let told = stage.model.requests();
+    let last = told.last().expect("a request").body.to_string();
+    assert!(
+        last.contains("vermilion"),
+        "the model is told of the plugin"
+    );
     must(stage.clear().await);
 }
 

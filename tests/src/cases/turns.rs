@@ -44,6 +44,54 @@ pub async fn reasoning_and_usage_are_told(program: &Program) {
     must(stage.clear().await);
 }
 
+pub async fn instructions_reach_the_model(program: &Program) {
+    let agent = v1::AgentSpec {
+        system: "Always think of amaranth.".to_owned(),
+        ..Default::default()
+    };
+    let stage = must(Stage::with(program, agent).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    must(talk.say("SAY: ready").await);
+    let told = stage.model.requests();
+    let told = told
+        .iter()
+        .any(|request| request.body.to_string().contains("amaranth"));
+    assert!(told, "the model is told the instructions");
+    must(stage.clear().await);
+}
+
+pub async fn a_prompt_of_200_kb_arrives_whole(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    let long = format!("[[SAY: taken]] {} the-end", "x".repeat(200_000));
+    let turn = must(talk.say(&long).await);
+    assert_eq!(turn.text(), "taken");
+    let whole = stage
+        .model
+        .requests()
+        .iter()
+        .any(|request| request.body.to_string().contains("xxx the-end"));
+    assert!(whole, "the model gets all of it");
+    must(stage.clear().await);
+}
+
+/// What a program asks for by itself is refused and told in the audit: it shall ask for nothing.
+pub async fn nothing_but_the_model_is_asked_for(program: &Program) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    must(talk.say("SAY: one").await);
+    must(talk.say("RUN: echo two").await);
+    let asked = must(stage.server.audit());
+    assert!(!asked.is_empty(), "the model was asked");
+    let to_model = |line: &String| {
+        serde_json::from_str::<serde_json::Value>(line)
+            .is_ok_and(|entry| entry["host"] == "model.test" && entry["event"] != "deny")
+    };
+    let strays: Vec<_> = asked.iter().filter(|line| !to_model(line)).collect();
+    assert!(strays.is_empty(), "{strays:#?}");
+    must(stage.clear().await);
+}
+
 pub async fn a_shell_call_writes_into_the_workspace(program: &Program) {
     let stage = must(Stage::of(program).await);
     let mut talk = must(stage.conversation(program.unasked).await);

@@ -147,6 +147,20 @@ async fn a_codex_thread_that_rests_is_asked_how_its_turn_stands() {
 }
 
 #[tokio::test]
+async fn a_claude_program_that_rests_without_a_result_fails_its_turn_and_keeps_its_text() {
+    let settings = ["sessions.stall_timeout = \"1m\""];
+    let image = FaultImage::of(Protocol::Claude);
+    let stage = must(FaultStage::with(image, &settings).await);
+    let mut talk = must(stage.talk().await);
+    let prompt = "CALL: a\nRESULT: b\nSAY: done\nREST: ended\nOPEN";
+    let turn = say_within(&mut talk, prompt, SOON).await;
+    failed(&turn, "no_result");
+    assert_eq!(turn.text(), "done");
+    goes_on(&mut talk, "SAY: done").await;
+    must(stage.clear().await);
+}
+
+#[tokio::test]
 async fn a_codex_status_without_the_time_of_an_end_is_no_end() {
     let stage = must(FaultStage::of(Protocol::Codex).await);
     let mut talk = must(stage.talk().await);

@@ -149,6 +149,7 @@ pub(crate) fn environment(name: &str) -> EnvironmentSpec {
         },
         permission_level: PermissionLevel::Default,
         limits: ResourceLimits::default(),
+        program: None,
     }
 }
 

@@ -36,6 +36,8 @@ impl EngineAdapter for Parrot {
             default_permission_mode: None,
             option_blocks: &[],
             steering: false,
+            features: &[],
+            names_program: false,
         }
     }
 
@@ -45,6 +47,7 @@ impl EngineAdapter for Parrot {
             architectures: &["x86_64"],
             commands: &[],
             npm: None,
+            python: None,
             copies: &[],
             check: RecipeCheck {
                 program: "bin/parrot",

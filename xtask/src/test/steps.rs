@@ -20,7 +20,7 @@ const CARGO_DENY: &str = "0.20.2";
 
 /// The server that tests use can be stopped at a known step of a turn. Building the tests builds it
 /// again, so both say it.
-const FAULT_POINTS: [&str; 2] = ["--features", "astraboxd/fault-points"];
+pub(crate) const FAULT_POINTS: [&str; 2] = ["--features", "astraboxd/fault-points"];
 
 /// One step of the test run.
 pub(super) struct Step {
@@ -255,15 +255,10 @@ fn bins(context: &mut Context, step: &Step) -> Result<Outcome> {
 /// Building an image that is there is quick: it is found by the hash of its recipe.
 fn image(context: &mut Context, step: &Step) -> Result<Outcome> {
     let program = existing(context.target.join("debug").join("astrabox"))?;
-    let build = |engine: &str| {
-        let mut command = Command::new(&program);
-        command
-            .args(["image", "build", engine])
-            .current_dir(&context.root);
-        context.prepare(&mut command);
-        context.outcome(command, step.limit)
-    };
-    Ok(build("codex")?.and(build("claude_code")?))
+    let mut command = Command::new(&program);
+    command.args(["image", "build"]).current_dir(&context.root);
+    context.prepare(&mut command);
+    context.outcome(command, step.limit)
 }
 
 fn conformance(context: &mut Context, step: &Step) -> Result<Outcome> {

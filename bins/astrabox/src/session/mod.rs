@@ -1,5 +1,6 @@
 //! `astrabox session`.
 
+mod children;
 mod files;
 mod follow;
 mod render;
@@ -73,6 +74,21 @@ pub(crate) enum Command {
             hide_default_value = true
         )]
         after: u64,
+        /// Only the history of this child run
+        #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+        child_run: String,
+    },
+    /// Its child runs: sub-agents and background tasks
+    Children {
+        /// Its id
+        session: String,
+    },
+    /// Stops a child run; the session goes on
+    StopChild {
+        /// Its id
+        session: String,
+        /// The child run's id, as children lists it
+        child_run: String,
     },
     /// Stores an input; the engine gets it in its order
     Send {
@@ -212,7 +228,23 @@ pub(crate) async fn run(global: &Global, command: Command) -> anyhow::Result<Exi
             )?;
         }
         Command::Watch(args) => return follow::watch(&client, &out, args).await,
-        Command::Events { session, after } => events(&client, &out, &session, after).await?,
+        Command::Events {
+            session,
+            after,
+            child_run,
+        } => {
+            let all = match child_run.as_str() {
+                "" => client.all_events(&session, after).await?,
+                run => client.child_run_events(&session, run, after).await?,
+            };
+            for event in all {
+                follow::print_event(&out, &event)?;
+            }
+        }
+        Command::Children { session } => children::list(&client, &out, session).await?,
+        Command::StopChild { session, child_run } => {
+            children::stop(&client, &out, session, child_run).await?
+        }
         Command::Send {
             session,
             text,
@@ -338,13 +370,6 @@ async fn change(client: &Client, out: &Out, command: Command) -> anyhow::Result<
 
 fn show(out: &Out, session: Option<v1::Session>) -> anyhow::Result<()> {
     out.object(&out.message("Session", &session.unwrap_or_default()))
-}
-
-async fn events(client: &Client, out: &Out, session: &str, after: u64) -> anyhow::Result<()> {
-    for event in client.all_events(session, after).await? {
-        follow::print_event(out, &event)?;
-    }
-    Ok(())
 }
 
 async fn interactions(

@@ -13,7 +13,7 @@ use astrabox_engine::{
 use astrabox_model::ModelWire;
 use astrabox_sandbox::{BoxPath, ExitStatus, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE};
 use astrabox_types::{
-    ChildRun, ChildRunId, ChildRunState, Choice, ContentPart, DeltaChannel, InputId,
+    ChildRun, ChildRunId, ChildRunState, Choice, ContentPart, DeltaChannel, EngineFeature, InputId,
     InteractionAnswer, Json, MessageKind, PermissionLevel, Presentation, SessionKind,
 };
 use async_trait::async_trait;
@@ -48,6 +48,8 @@ impl EngineAdapter for Talk {
                 protected_keys: &["model", "sandbox.mode"],
             }],
             steering: false,
+            features: &[EngineFeature::ToolApproval],
+            names_program: false,
         }
     }
 
@@ -60,6 +62,7 @@ impl EngineAdapter for Talk {
                 manifest: r#"{"dependencies": {"talk-program": "1.0.0"}}"#,
                 lock: LOCK,
             }),
+            python: None,
             copies: &[RecipeCopy {
                 from: "node_modules/talk-program/bin",
                 to: "bin",

@@ -16,6 +16,7 @@ use astrabox_types::{
 
 use super::{Deed, EngineFixture, Quirk};
 use crate::doubles::{MemoryWorkload, Program};
+use crate::sample::sample_program;
 use crate::{Bench, Doing as _, Stop};
 
 /// How long a program may take to bind, in the case's own time.
@@ -103,6 +104,7 @@ impl EngineBench {
                 vault_ids: Vec::new(),
                 metadata: BTreeMap::new(),
             },
+            program: sample_program(&self.adapter.capabilities()),
             permission_mode: None,
             permission_level: PermissionLevel::Default,
             model: ResolvedModelAccess {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::EngineBench;
 use crate::case::{check, check_eq, refused};
+use crate::sample::sample_program;
 use crate::suite::cases;
 use crate::{Case, Checked, Doing as _};
 
@@ -66,6 +67,7 @@ fn contexts(capabilities: &EngineCapabilities) -> Vec<SandboxRequestContext> {
             levels.map(|permission_level| SandboxRequestContext {
                 session_kind: *kind,
                 permission_level,
+                program: sample_program(capabilities),
             })
         })
         .collect()

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 
 use super::{Boundary, SpecPlatform};
 use crate::case::{check, check_eq};
+use crate::sample::sample_program;
 use crate::suite::cases;
 use crate::{Bench, Case, Checked, Clock, Doing as _, Stop, Suite};
 
@@ -110,6 +111,7 @@ pub fn spec_request(engine: &str, kind: SessionKind, provider: &str) -> StartupR
             },
             permission_level: PermissionLevel::default(),
             limits: ResourceLimits::default(),
+            program: None,
         },
         image: None,
         permission_mode: None,
@@ -141,6 +143,7 @@ impl SeedBench {
         let context = SandboxRequestContext {
             session_kind: kind,
             permission_level: PermissionLevel::default(),
+            program: sample_program(&self.adapter().capabilities()),
         };
         let request = self.adapter().sandbox_request(&context);
         Ok(request.doing("sandbox request")?.needs_callback)
@@ -172,9 +175,10 @@ impl SeedBench {
     async fn start_with(
         &self,
         platform: SpecPlatform,
-        request: StartupRequest,
+        mut request: StartupRequest,
         gateway: String,
     ) -> Result<Start, Stop> {
+        request.environment.program = sample_program(&self.adapter().capabilities());
         match start_platform_runtime(&platform, self.adapter(), &request).await {
             Ok(_) => Err(Stop::failed("the start went past the provider boundary")),
             Err(error) => Ok(Start {

@@ -1,9 +1,13 @@
 //! Hashes, and the digest of a recipe.
 
 use std::env::consts::ARCH;
+use std::fs;
+use std::sync::OnceLock;
 
-use astrabox_engine::{ImageRecipe, NpmPackage, RecipeCheck, RecipeCopy};
+use astrabox_engine::{ImageRecipe, NpmPackage, PythonPackages, RecipeCheck, RecipeCopy};
 use sha2::{Digest, Sha256};
+
+use crate::pip::PYTHON;
 
 /// Counts the ways in which images were ever laid out: another one makes other images of the same recipes.
 const LAYOUT: &str = "astrabox image 1";
@@ -16,6 +20,7 @@ pub(crate) fn recipe_digest(engine: &str, recipe: &ImageRecipe) -> String {
         architectures,
         commands,
         npm,
+        python,
         copies,
         check,
         licence,
@@ -31,6 +36,15 @@ pub(crate) fn recipe_digest(engine: &str, recipe: &ImageRecipe) -> String {
         None => fields.text("no npm"),
         Some(NpmPackage { manifest, lock }) => fields.list(&[manifest, lock]),
     }
+    // Without Python the digest is what it was before recipes could have any: images stay good.
+    if let Some(PythonPackages {
+        requirements,
+        runs_in_box,
+    }) = python
+    {
+        let version = if *runs_in_box { python_version() } else { "" };
+        fields.list(&["python", requirements, version]);
+    }
     fields.count(copies.len());
     for RecipeCopy { from, to } in *copies {
         fields.list(&[from, to]);
@@ -45,6 +59,17 @@ pub(crate) fn recipe_digest(engine: &str, recipe: &ImageRecipe) -> String {
     fields.text(expect);
     fields.text(licence);
     hex(&fields.0.finalize())
+}
+
+/// Which Python the sandboxes of this host have, as `python3.11`: what is compiled for one is not for another. The
+/// distributions keep `python3` as a link to it; where it is none, images are not told apart by it.
+fn python_version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| {
+        let target = fs::read_link(PYTHON).unwrap_or_default();
+        let name = target.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    })
 }
 
 /// Bytes as lowercase hex digits.
@@ -82,7 +107,7 @@ impl Fields {
 mod tests {
     use std::collections::BTreeSet;
 
-    use astrabox_engine::{ImageRecipe, NpmPackage, RecipeCheck, RecipeCopy};
+    use astrabox_engine::{ImageRecipe, NpmPackage, PythonPackages, RecipeCheck, RecipeCopy};
 
     use super::{hex, recipe_digest};
 
@@ -95,6 +120,7 @@ mod tests {
                 manifest: "m",
                 lock: "l",
             }),
+            python: None,
             copies: &[RecipeCopy { from: "f", to: "t" }],
             check: RecipeCheck {
                 program: "p",
@@ -108,6 +134,12 @@ mod tests {
     #[test]
     fn a_change_of_any_field_changes_the_digest() {
         let npm = |manifest, lock| Some(NpmPackage { manifest, lock });
+        let python = |requirements, runs_in_box| {
+            Some(PythonPackages {
+                requirements,
+                runs_in_box,
+            })
+        };
         let check = |program, arguments, expect| RecipeCheck {
             program,
             arguments,
@@ -123,6 +155,9 @@ mod tests {
             &|r| r.npm = npm("m2", "l"),
             &|r| r.npm = npm("m", "l2"),
             &|r| r.npm = npm("ml", ""),
+            &|r| r.python = python("q", false),
+            &|r| r.python = python("q2", false),
+            &|r| r.python = python("q", true),
             &|r| r.copies = &[],
             &|r| r.copies = &[RecipeCopy { from: "ft", to: "" }],
             &|r| r.check = check("p2", &["q"], "e"),

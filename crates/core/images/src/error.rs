@@ -35,6 +35,12 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// The folder cannot become an image.
+    #[error("the folder cannot become an image: {what}")]
+    Import {
+        /// Why, with the remedy.
+        what: String,
+    },
     /// The program does not run on this host.
     #[error(
         "image `{image}` is for {supported} and this host is {host}: use a host of such an architecture"
@@ -68,9 +74,11 @@ pub enum Error {
     /// A package is not the one whose hash is in the recipe.
     #[error(
         "a package for image `{image}` has not the hash that the recipe pins, and nothing of it was kept: \
-         try again, then look at the registry or mirror that npm is set to (`npm config get registry`)"
+         try again, then look at the registry or mirror that is set (`{settings}`)"
     )]
     HashMismatch {
+        /// The command that shows the package client's settings.
+        settings: &'static str,
         /// The image's name.
         image: String,
         /// The end of the package client's output.
@@ -79,9 +87,11 @@ pub enum Error {
     /// No registry was reached.
     #[error(
         "no package registry was reached for image `{image}` ({code}): look at the network, the proxy \
-         variables and `npm config get registry`"
+         variables and `{settings}`"
     )]
     NoNetwork {
+        /// The command that shows the package client's settings.
+        settings: &'static str,
         /// The image's name.
         image: String,
         /// The package client's error code.
@@ -92,9 +102,11 @@ pub enum Error {
     /// The registry's certificate is not trusted.
     #[error(
         "the package registry for image `{image}` shows a certificate that is not trusted ({code}): set \
-         `cafile` in npm's settings"
+         {remedy}"
     )]
     Untrusted {
+        /// Which setting of the package client names further authorities.
+        remedy: &'static str,
         /// The image's name.
         image: String,
         /// The package client's error code.
@@ -104,10 +116,12 @@ pub enum Error {
     },
     /// The registry does not give the package.
     #[error(
-        "the package registry does not give a package of image `{image}` ({code}): look at `npm config get \
-         registry` and at the login that npm uses"
+        "the package registry does not give a package of image `{image}` ({code}): look at `{settings}` and at \
+         the login that is used"
     )]
     RegistryRefused {
+        /// The command that shows the package client's settings.
+        settings: &'static str,
         /// The image's name.
         image: String,
         /// The package client's error code.
@@ -122,8 +136,12 @@ pub enum Error {
         image: String,
     },
     /// The package client failed for another reason.
-    #[error("npm did not install the packages of image `{image}` ({status}): its output says why")]
+    #[error(
+        "{client} did not install the packages of image `{image}` ({status}): its output says why"
+    )]
     InstallFailed {
+        /// The package client.
+        client: &'static str,
         /// The image's name.
         image: String,
         /// How the package client ended.

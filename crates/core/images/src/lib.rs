@@ -17,13 +17,16 @@
 
 mod blocking;
 mod builder;
+mod client;
 mod digest;
 mod error;
+mod import;
 mod lock;
 mod manifest;
 mod mounts;
 mod name;
 mod npm;
+mod pip;
 mod process;
 mod progress;
 mod recipe;

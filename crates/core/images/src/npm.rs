@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use std::{env, fs};
 
 use astrabox_engine::NpmPackage;
-use async_trait::async_trait;
 
+use crate::client::{Environment, InstallJob, is_proxy, run};
 use crate::error::io_error;
-use crate::process::{self, Finished, Invocation, RunError};
+use crate::process::Finished;
 use crate::recipe::find_command;
-use crate::staging::Staging;
-use crate::{Error, Event, Progress, Result, Step};
+use crate::{Error, Event, Result};
 
 /// The first major version that reads lock files of version 3.
 const LEAST_MAJOR: u32 = 7;
 const VERSION_LIMIT: Duration = Duration::from_secs(60);
+/// What shows the user where packages come from.
+const SETTINGS: &str = "npm config get registry";
 
 /// The settings on which the outcome depends, stronger than the user's own. Where packages come from, and
 /// with which login, proxy and certificates, is the user's affair.
@@ -62,8 +63,6 @@ const PASSED: &[&str] = &[
     "VOLTA_HOME",
 ];
 
-const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
-
 /// npm's codes when no registry answered, as of npm 11.
 const UNREACHED: &[&str] = &[
     "EAI_AGAIN",
@@ -103,102 +102,52 @@ const UNTRUSTED: &[&str] = &[
 /// npm's codes, besides those of an HTTP status, when the registry does not give a package.
 const REFUSED: &[&str] = &["ENEEDAUTH", "ENOVERSIONS", "ETARGET"];
 
-/// Installs packages from a lock file, checking each against its hash.
-#[async_trait]
-pub(crate) trait PackageClient: Send + Sync + 'static {
-    /// Installs into `job.project`.
-    async fn install(&self, job: &InstallJob<'_>) -> Result<()>;
-}
+/// Installs the packages of an npm lock file into the project.
+pub(crate) async fn install(job: &InstallJob<'_>, package: &NpmPackage) -> Result<()> {
+    let npm = find_command("npm", job.environment.search_path())?;
+    let env = client_env(job)?;
+    let version = ["--version".into()].to_vec();
+    let told = run(
+        job,
+        ("npm", &npm),
+        version,
+        env.clone(),
+        VERSION_LIMIT,
+        &|_| (),
+    )
+    .await?;
+    check_version(job.image, &told)?;
 
-/// One installation.
-pub(crate) struct InstallJob<'a> {
-    /// The image's name, for messages.
-    pub(crate) image: &'a str,
-    /// What to install.
-    pub(crate) package: &'a NpmPackage,
-    /// The empty folder to install into.
-    pub(crate) project: &'a Path,
-    /// The build's folder, for everything else that the client writes.
-    pub(crate) staging: &'a Staging,
-    /// The environment of the builder.
-    pub(crate) environment: &'a Environment,
-    /// How long it may take.
-    pub(crate) limit: Duration,
-    /// Where its output goes.
-    pub(crate) progress: &'a dyn Progress,
-}
-
-/// The environment that a store was opened with. Has no Debug: proxies and npm settings hold passwords.
-#[derive(Clone, Default)]
-pub(crate) struct Environment(BTreeMap<OsString, OsString>);
-
-/// The real npm.
-pub(crate) struct Npm;
-
-#[async_trait]
-impl PackageClient for Npm {
-    async fn install(&self, job: &InstallJob<'_>) -> Result<()> {
-        let npm = find_command("npm", job.environment.search_path())?;
-        let env = client_env(job)?;
-        let version = ["--version".into()].to_vec();
-        let told = run(job, &npm, version, env.clone(), VERSION_LIMIT, &|_| ()).await?;
-        check_version(job.image, &told)?;
-
-        let write = |name: &str, text: &str| {
-            fs::write(job.project.join(name), text).map_err(io_error(
-                job.image,
-                &format!("write {name} of the installation"),
-            ))
-        };
-        write("package.json", job.package.manifest)?;
-        write("package-lock.json", job.package.lock)?;
-        let code = Mutex::new(None);
-        let on_line = |line: &str| {
-            if let Some(found) = error_code(line) {
-                code.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert_with(|| found.to_owned());
-            }
-            job.progress.report(Event::Output(line));
-        };
-        let arguments = ARGUMENTS.iter().map(OsString::from).collect();
-        let ended = run(job, &npm, arguments, env, job.limit, &on_line).await?;
-        if ended.status.success() {
-            return Ok(());
+    let write = |name: &str, text: &str| {
+        fs::write(job.project.join(name), text).map_err(io_error(
+            job.image,
+            &format!("write {name} of the installation"),
+        ))
+    };
+    write("package.json", package.manifest)?;
+    write("package-lock.json", package.lock)?;
+    let code = Mutex::new(None);
+    let on_line = |line: &str| {
+        if let Some(found) = error_code(line) {
+            code.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert_with(|| found.to_owned());
         }
-        let code = code.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Err(failure(job.image, code, ended))
+        job.progress.report(Event::Output(line));
+    };
+    let arguments = ARGUMENTS.iter().map(OsString::from).collect();
+    let ended = run(job, ("npm", &npm), arguments, env, job.limit, &on_line).await?;
+    if ended.status.success() {
+        return Ok(());
     }
+    let code = code.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Err(failure(job.image, code, ended))
 }
 
 impl Environment {
-    /// The environment of this process.
-    pub(crate) fn of_process() -> Self {
-        Self(env::vars_os().collect())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Self {
-        Self(
-            variables
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
-    }
-
-    pub(crate) fn search_path(&self) -> &OsStr {
-        self.get("PATH").unwrap_or_default()
-    }
-
     /// Whether npm would read this setting from here; it looks at names in any case.
     fn sets(&self, setting: &str) -> Option<&OsStr> {
-        self.0
-            .iter()
+        self.variables()
             .find(|(name, _)| {
                 npm_setting(name).is_some_and(|name| name.eq_ignore_ascii_case(setting))
             })
@@ -212,38 +161,6 @@ impl Environment {
             None => self.get("HOME").map(|home| Path::new(home).join(".npmrc")),
         }
     }
-}
-
-async fn run(
-    job: &InstallJob<'_>,
-    npm: &Path,
-    arguments: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
-    limit: Duration,
-    on_line: &(dyn Fn(&str) + Send + Sync),
-) -> Result<Finished> {
-    let invocation = Invocation {
-        program: npm.to_owned(),
-        arguments,
-        env,
-        dir: job.project.to_owned(),
-        stdin: job
-            .staging
-            .stdin()
-            .map_err(io_error(job.image, "open the input of npm"))?,
-        limit,
-    };
-    process::run(invocation, on_line)
-        .await
-        .map_err(|error| match error {
-            RunError::Limit => Error::Deadline {
-                image: job.image.to_owned(),
-                step: Step::Install,
-                limit,
-            },
-            RunError::Start(error) => io_error(job.image, "start npm")(error),
-            RunError::Io(error) => io_error(job.image, "read what npm says")(error),
-        })
 }
 
 fn client_env(job: &InstallJob<'_>) -> Result<Vec<(OsString, OsString)>> {
@@ -271,8 +188,7 @@ fn plan_env(
     tmp: &Path,
 ) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<_, _> = environment
-        .0
-        .iter()
+        .variables()
         .filter(|(name, _)| is_passed(name, npmrc))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
@@ -289,7 +205,7 @@ fn is_passed(name: &OsStr, npmrc: &NpmrcFacts) -> bool {
     };
     PASSED.contains(&text)
         || npm_setting(name).is_some()
-        || PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(text))
+        || is_proxy(text)
         || npmrc.variables.iter().any(|variable| variable == text)
 }
 
@@ -348,6 +264,7 @@ fn check_version(image: &str, told: &Finished) -> Result<()> {
             needed: LEAST_MAJOR,
         }),
         _ => Err(Error::InstallFailed {
+            client: "npm",
             image: image.to_owned(),
             status: format!("npm --version: {}", told.status),
             output: told.lines.clone(),
@@ -368,30 +285,39 @@ fn failure(image: &str, code: Option<String>, ended: Finished) -> Error {
     let output = ended.lines;
     let Some(code) = code else {
         return Error::InstallFailed {
+            client: "npm",
             image,
             status: ended.status.to_string(),
             output,
         };
     };
     match code.as_str() {
-        "EINTEGRITY" => Error::HashMismatch { image, output },
+        "EINTEGRITY" => Error::HashMismatch {
+            settings: SETTINGS,
+            image,
+            output,
+        },
         "ENOSPC" | "EDQUOT" => Error::NoSpace { image },
         known if UNREACHED.contains(&known) => Error::NoNetwork {
+            settings: SETTINGS,
             image,
             code,
             output,
         },
         known if UNTRUSTED.contains(&known) => Error::Untrusted {
+            remedy: "`cafile` in npm's settings",
             image,
             code,
             output,
         },
         known if REFUSED.contains(&known) || is_client_error(known) => Error::RegistryRefused {
+            settings: SETTINGS,
             image,
             code,
             output,
         },
         _ => Error::InstallFailed {
+            client: "npm",
             image,
             status: code,
             output,

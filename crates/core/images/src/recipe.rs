@@ -24,7 +24,7 @@ pub(crate) fn validate(engine: &str, recipe: &ImageRecipe) -> Result<()> {
     if !is_tag(recipe.version) {
         return refuse(format!("`{}` is not a version", recipe.version));
     }
-    if recipe.npm.is_none() {
+    if recipe.npm.is_none() && recipe.python.is_none() {
         return refuse("it installs nothing".to_owned());
     }
     if recipe.copies.is_empty() {

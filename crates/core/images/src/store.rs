@@ -14,11 +14,12 @@ use tokio::task::spawn_blocking;
 
 use crate::blocking::{follow, joined};
 use crate::builder::{self, ROOT};
+use crate::client::{Clients, Environment, PackageClient};
 use crate::error::io_error;
+use crate::import;
 use crate::manifest::Manifest;
 use crate::mounts::is_mounted;
 use crate::name::is_engine_kind;
-use crate::npm::{Environment, Npm, PackageClient};
 use crate::staging::{self, Staging};
 use crate::tree::{self, Control};
 use crate::{Error, ImageName, Progress, Result, lock};
@@ -91,7 +92,7 @@ impl ImageStore {
     /// # Errors
     /// `Cache` when the folder is another user's or writable by everybody; `Io`.
     pub async fn open(cache_dir: &Path) -> Result<Self> {
-        Self::open_with(cache_dir, Arc::new(Npm), Environment::of_process()).await
+        Self::open_with(cache_dir, Arc::new(Clients), Environment::of_process()).await
     }
 
     /// The cache folder of this user: `astrabox/images` in `$XDG_CACHE_HOME`, or in `~/.cache`.
@@ -131,6 +132,22 @@ impl ImageStore {
         progress: &dyn Progress,
     ) -> Result<Image> {
         builder::build(self, engine, recipe, progress).await
+    }
+
+    /// Makes an image of the engine out of everything in a folder, for programs that have no recipe. It is named after
+    /// its content; the same content gives the same image.
+    ///
+    /// # Errors
+    /// `Import` for a folder with links or other than plain files, or a bad version; `InUse` while the same one is being
+    /// made.
+    pub async fn import(
+        &self,
+        engine: &str,
+        version: &str,
+        folder: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Image> {
+        import::import(self, engine, version, folder, progress).await
     }
 
     /// The image of this name, or, for an engine's kind, the one of this engine that was built last.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use astrabox_types::{
     AgentId, ApprovalRule, ContentPart, Interaction, InteractionState, JournalEvent, McpServer,
-    Networking, PermissionLevel, Repository, ResourceLimits, SandboxId, Session, Skill, TurnId,
-    VaultId,
+    Networking, PermissionLevel, ProgramSpec, Repository, ResourceLimits, SandboxId, Session,
+    Skill, TurnId, VaultId,
 };
 
 /// A caller's key for a mutating operation, with a digest of the whole request.
@@ -54,6 +54,8 @@ pub struct EnvironmentUpdate {
     pub permission_level: Option<PermissionLevel>,
     /// See `EnvironmentSpec`; zeros mean defaults.
     pub limits: Option<ResourceLimits>,
+    /// See `EnvironmentSpec`; `Some(None)` means none.
+    pub program: Option<Option<ProgramSpec>>,
 }
 
 /// A new agent.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use astrabox_identity::{Evidence, OpContext};
 use astrabox_sandbox::{BoundaryState, Diagnostics, FileInfo, Posture};
 use astrabox_types::{
-    Agent, AgentId, ContentPart, Environment, EnvironmentSpec, InputId, InteractionAnswer,
-    InteractionId, JournalEvent, SandboxId, SessionId, TurnId,
+    Agent, AgentId, ChildRun, ChildRunId, ChildRunState, ContentPart, Environment, EnvironmentSpec,
+    InputId, InteractionAnswer, InteractionId, JournalEvent, SandboxId, SessionId, TurnId,
 };
 use bytes::Bytes;
 
@@ -272,7 +272,47 @@ impl Platform {
         after_seq: u64,
         page: PageRequest,
     ) -> Result<Page<JournalEvent>> {
-        self.manager.list_events(ctx, id, after_seq, page).await
+        let from = (after_seq, None);
+        self.manager.list_events(ctx, id, from, page).await
+    }
+
+    /// A page of one child run's history.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, `FOREIGN_CURSOR`, `INVALID_FIELD`.
+    pub async fn list_child_run_events(
+        &self,
+        ctx: &OpContext,
+        id: SessionId,
+        run: &ChildRunId,
+        after_seq: u64,
+        page: PageRequest,
+    ) -> Result<Page<JournalEvent>> {
+        let from = (after_seq, Some(run));
+        self.manager.list_events(ctx, id, from, page).await
+    }
+
+    /// The child runs of a session, each as it stands, in the order in which they began.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`.
+    pub async fn list_child_runs(&self, ctx: &OpContext, id: SessionId) -> Result<Vec<ChildRun>> {
+        self.manager.list_child_runs(ctx, id).await
+    }
+
+    /// Asks the engine to stop a child run; returns where it stood. That it stopped is told by the journal.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, `CHILD_RUN_NOT_FOUND`, `CAPABILITY_UNAVAILABLE`, `SESSION_STATE_WRONG` when no engine is
+    /// there.
+    pub async fn stop_child_run(
+        &self,
+        ctx: &OpContext,
+        key: Key,
+        id: SessionId,
+        run: ChildRunId,
+    ) -> Result<ChildRunState> {
+        self.manager.stop_child_run(ctx, key, id, run).await
     }
 
     /// Stops the running turn; returns it, or `None` when none runs.

@@ -7,12 +7,12 @@ use astrabox_engine::EngineCapabilities;
 use astrabox_sandbox::BoxPath;
 use astrabox_startup::url_destination;
 use astrabox_types::{
-    ApprovalRule, ContentPart, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS,
+    ApprovalRule, ContentPart, EngineFeature, EnvironmentSpec, ErrorReason, Json, MAX_AGENT_VAULTS,
     MAX_INPUT_BYTES, MAX_SKILL_BYTES, McpServer, McpTransport, Networking, PermissionLevel,
-    Repository, ResourceLimits, Skill, VaultId,
+    ProgramSpec, Repository, ResourceLimits, Skill, VaultId,
 };
 
-use crate::{Error, PageRequest, Result};
+use crate::{AgentDraft, Error, PageRequest, Result};
 
 const MAX_DESCRIPTION: usize = 2048;
 const MAX_SYSTEM: usize = 100_000;
@@ -79,6 +79,104 @@ pub(crate) fn environment(spec: &EnvironmentSpec) -> Result<()> {
         }
     }
     limits(&spec.limits)
+}
+
+/// The program of an environment against its engine.
+pub(crate) fn program(
+    capabilities: &EngineCapabilities,
+    program: Option<&ProgramSpec>,
+) -> Result<()> {
+    const FIELD: &str = "spec.program";
+    let program = match (capabilities.names_program, program) {
+        (false, None) => return Ok(()),
+        (true, Some(program)) => program,
+        (false, Some(_)) => {
+            let text = "is for engines that run any program; this one brings its own: leave it out";
+            return Err(Error::field(FIELD, text));
+        }
+        (true, None) => {
+            let text = "names the program that this engine runs: give its command";
+            return Err(Error::field(FIELD, text));
+        }
+    };
+    let ProgramSpec {
+        command,
+        arguments,
+        env,
+        model_wire: _,
+        state_directory,
+    } = program;
+    length("spec.program.command", command, 1, MAX_MCP_TEXT)?;
+    if arguments.len() > MAX_MCP_PARTS || env.len() > MAX_MCP_PARTS {
+        let text = format!("has at most {MAX_MCP_PARTS} arguments and variables");
+        return Err(Error::field(FIELD, text));
+    }
+    for text in arguments.iter().chain(env.values()).chain([command]) {
+        length(FIELD, text, 0, MAX_MCP_TEXT)?;
+        if text.contains('\0') {
+            return Err(Error::field(FIELD, "has no NUL"));
+        }
+    }
+    let named =
+        |name: &String| !name.is_empty() && name.len() <= 256 && !name.contains(['=', '\0']);
+    if let Some(name) = env.keys().find(|name| !named(name)) {
+        let text = format!("has `{name}`, which is not the name of a variable");
+        return Err(Error::field("spec.program.env", text));
+    }
+    if let Some(path) = state_directory
+        && (path.len() > 512 || path.is_empty() || BoxPath::new(format!("/{path}")).is_err())
+    {
+        let text = format!("has `{path}`, which is not a relative path without `.` and `..`");
+        return Err(Error::field("spec.program.state_directory", text));
+    }
+    Ok(())
+}
+
+/// What an agent asks of its program against what the program has.
+pub(crate) fn consumed(capabilities: &EngineCapabilities, draft: &AgentDraft) -> Result<()> {
+    let over = |wanted: fn(&McpTransport) -> bool| {
+        draft
+            .mcp_servers
+            .iter()
+            .any(|server| wanted(&server.transport))
+    };
+    let asked = [
+        (
+            !draft.system.is_empty(),
+            EngineFeature::SystemPrompt,
+            "spec.system: this engine's program takes no instructions besides the inputs",
+        ),
+        (
+            over(|transport| matches!(transport, McpTransport::Stdio { .. })),
+            EngineFeature::McpStdio,
+            "spec.mcp_servers: this engine's program uses no MCP servers over standard input and output",
+        ),
+        (
+            over(|transport| matches!(transport, McpTransport::Http { .. })),
+            EngineFeature::McpHttp,
+            "spec.mcp_servers: this engine's program uses no MCP servers over HTTP",
+        ),
+        (
+            !draft.skills.is_empty(),
+            EngineFeature::Skills,
+            "spec.skills: this engine's program has no skills",
+        ),
+        (
+            !draft.approval_rules.is_empty(),
+            EngineFeature::ToolApproval,
+            "spec.approval_rules: this engine's program never asks before it calls a tool",
+        ),
+    ];
+    match asked
+        .into_iter()
+        .find(|(wanted, feature, _)| *wanted && !capabilities.has(*feature))
+    {
+        None => Ok(()),
+        Some((_, feature, text)) => {
+            let refused = Error::new(ErrorReason::CapabilityUnavailable, text);
+            Err(refused.with("feature", feature.as_str().to_owned()))
+        }
+    }
 }
 
 /// Zeros become the defaults.
@@ -360,6 +458,10 @@ pub(crate) fn permission_mode(
     let known = |wanted: PermissionLevel| {
         level == PermissionLevel::Advanced || wanted == PermissionLevel::Default
     };
+    // Which modes it has, only the program itself can tell: it is asked when the conversation begins.
+    if capabilities.names_program && !mode.is_empty() && mode.len() <= 256 {
+        return Ok(());
+    }
     let fits = capabilities
         .permission_modes
         .iter()

@@ -142,6 +142,7 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         epoch: request.epoch,
         session_kind: request.session_kind,
         agent: request.agent.clone(),
+        program: request.environment.program.clone(),
         permission_mode: request.permission_mode.clone(),
         permission_level: request.environment.permission_level,
         model,
@@ -192,6 +193,7 @@ fn check(
     let context = SandboxRequestContext {
         session_kind: request.session_kind,
         permission_level: request.environment.permission_level,
+        program: request.environment.program.clone(),
     };
     let needs = adapter.sandbox_request(&context)?;
     if needs.needs_callback && settings.callback_address.is_none() {

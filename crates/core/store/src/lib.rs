@@ -4,6 +4,7 @@
 //!
 //! SQLite in WAL mode with `synchronous = FULL`. Writes that wait at the same time share one commit.
 
+mod append;
 mod error;
 #[cfg(feature = "fault-points")]
 mod fault;

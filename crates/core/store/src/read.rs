@@ -1,7 +1,8 @@
 //! Reading. Readers see everything that was acknowledged before they began.
 
 use astrabox_types::{
-    Agent, AgentId, Environment, EventId, JournalEvent, SandboxId, SessionId, TurnId,
+    Agent, AgentId, ChildRun, ChildRunId, Environment, EventId, EventPayload, JournalEvent,
+    SandboxId, SessionId, TurnId,
 };
 use futures::TryStreamExt as _;
 use sqlx::{QueryBuilder, Row, Sqlite};
@@ -258,6 +259,30 @@ impl Store {
         row.as_ref().map(row::turn_of).transpose()
     }
 
+    /// The child runs of a session, each as it stands, in the order in which they began.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn child_runs(&self, id: SessionId) -> Result<Vec<ChildRun>> {
+        let rows = sqlx::query(
+            "SELECT * FROM events WHERE session_id = ? AND payload LIKE '{\"child_run.changed\":%' ORDER BY seq",
+        )
+        .bind(id.to_string())
+        .fetch_all(&self.readers)
+        .await?;
+        let mut runs: Vec<ChildRun> = Vec::new();
+        for row in &rows {
+            let EventPayload::ChildRunChanged { run } = row::event(row)?.payload else {
+                continue;
+            };
+            match runs.iter_mut().find(|known| known.id == run.id) {
+                Some(known) => *known = run,
+                None => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
     /// A page of a session's events: at most `size`, and no more than about `PAGE_BYTES` of them, but at least one.
     ///
     /// # Errors
@@ -269,16 +294,38 @@ impl Store {
         size: u32,
         token: Option<&str>,
     ) -> Result<Page<JournalEvent>> {
-        let list = format!("events/{id}");
+        self.event_page_of(id, None, after, size, token).await
+    }
+
+    /// The same of one child run alone.
+    ///
+    /// # Errors
+    /// `ForeignToken`.
+    pub async fn event_page_of(
+        &self,
+        id: SessionId,
+        of_child: Option<&ChildRunId>,
+        after: u64,
+        size: u32,
+        token: Option<&str>,
+    ) -> Result<Page<JournalEvent>> {
+        let of_child = of_child.map(|run| run.0.as_str());
+        let list = match of_child {
+            None => format!("events/{id}"),
+            Some(run) => format!("events/{id}/{run}"),
+        };
         let after = match PageToken::decode(&list, 1, token)? {
             Some(keys) => keys[0].parse().map_err(|_| Error::ForeignToken)?,
             None => after,
         };
         let mut rows = sqlx::query(
-            "SELECT * FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+            "SELECT * FROM events WHERE session_id = ? AND seq > ? AND (? IS NULL OR child_run = ?) \
+             ORDER BY seq LIMIT ?",
         )
         .bind(id.to_string())
         .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(of_child)
+        .bind(of_child)
         .bind(i64::from(size) + 1)
         .fetch(&self.readers);
         let (mut items, mut bytes) = (Vec::new(), 0);

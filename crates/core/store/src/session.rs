@@ -7,6 +7,7 @@ use astrabox_types::{
 };
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
+use crate::append::{append, is_short};
 use crate::keyed::remember;
 use crate::resources::count;
 use crate::row::{json, text};
@@ -188,6 +189,13 @@ impl Store {
         let writer = &self.writer;
         #[cfg(feature = "fault-points")]
         let writer = &writer.told(words);
+        if is_short(&commit) {
+            return writer
+                .write_short(move |connection| {
+                    Box::pin(async move { append(connection, id, commit).await })
+                })
+                .await;
+        }
         writer
             .write(move |connection| Box::pin(async move { apply(connection, id, commit).await }))
             .await
@@ -195,7 +203,7 @@ impl Store {
 }
 
 /// The session's last seq, if the writer's epoch is the session's.
-async fn own(connection: &mut SqliteConnection, id: &str, epoch: u64) -> Result<i64> {
+pub(crate) async fn own(connection: &mut SqliteConnection, id: &str, epoch: u64) -> Result<i64> {
     let row = sqlx::query("SELECT last_seq, epoch FROM sessions WHERE id = ?")
         .bind(id)
         .fetch_optional(connection)
@@ -207,7 +215,7 @@ async fn own(connection: &mut SqliteConnection, id: &str, epoch: u64) -> Result<
     Ok(row.try_get("last_seq")?)
 }
 
-async fn apply(
+pub(crate) async fn apply(
     connection: &mut SqliteConnection,
     id: SessionId,
     commit: SessionCommit,
@@ -323,10 +331,21 @@ async fn patch(
     runtime: &RuntimePatch,
 ) -> Result<()> {
     let mut update = QueryBuilder::<Sqlite>::new("UPDATE sessions SET last_seq = ");
-    update
-        .push_bind(last_seq)
-        .push(", updated_at = ")
-        .push_bind(text(at));
+    update.push_bind(last_seq);
+    push_patch(&mut update, at, session, runtime);
+    update.push(" WHERE id = ").push_bind(id.to_owned());
+    update.build().execute(connection).await?;
+    Ok(())
+}
+
+/// What is set of a session besides its last seq.
+pub(crate) fn push_patch(
+    update: &mut QueryBuilder<Sqlite>,
+    at: Timestamp,
+    session: &SessionPatch,
+    runtime: &RuntimePatch,
+) {
+    update.push(", updated_at = ").push_bind(text(at));
     if let Some((state, reason)) = &session.state {
         update
             .push(", state = ")
@@ -370,9 +389,6 @@ async fn patch(
     if let Some(background) = runtime.background {
         update.push(", background = ").push_bind(background);
     }
-    update.push(" WHERE id = ").push_bind(id.to_owned());
-    update.build().execute(connection).await?;
-    Ok(())
 }
 
 async fn change_input(

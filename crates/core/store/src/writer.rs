@@ -20,7 +20,24 @@ const QUEUE: usize = 1024;
 const GROUP: usize = 256;
 
 type Reply = Box<dyn FnOnce(std::result::Result<(), Arc<sqlx::Error>>) + Send>;
-type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Reply)> + Send>;
+type Work = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (End, Reply)> + Send>;
+
+/// One write.
+struct Job {
+    /// Whether what it did can be undone alone.
+    savepoint: bool,
+    work: Work,
+}
+
+/// How a write ended.
+enum End {
+    /// It is done.
+    Done,
+    /// It failed and changed nothing, or what it changed is to be undone.
+    Failed,
+    /// It failed half-way, and cannot be undone alone.
+    Broken,
+}
 
 /// A handle to the writer task.
 #[derive(Clone)]
@@ -103,25 +120,67 @@ impl Writer {
         self.write_now(work).await
     }
 
+    /// As `write`, for work that changes nothing when it fails with `OwnerChanged` or `NotFound`; any other error of it
+    /// undoes the whole group.
+    #[cfg(feature = "fault-points")]
+    pub(crate) async fn write_short<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
+        let Some(fault) = &self.fault else {
+            return self.send(false, work).await;
+        };
+        fault(crate::Moment::BeforeWrite, self.words.clone()).await;
+        let done = self.send(false, work).await;
+        fault(crate::Moment::AfterWrite, self.words.clone()).await;
+        done
+    }
+
+    /// As `write`, for work that changes nothing when it fails with `OwnerChanged` or `NotFound`; any other error of it
+    /// undoes the whole group.
+    #[cfg(not(feature = "fault-points"))]
+    pub(crate) async fn write_short<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
+        self.send(false, work).await
+    }
+
     async fn write_now<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
     {
+        self.send(true, work).await
+    }
+
+    async fn send<T, F>(&self, savepoint: bool, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T>> + Send + 'static,
+    {
         let (sender, receiver) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
+        let work: Work = Box::new(move |connection| {
             Box::pin(async move {
                 let result = work(connection).await;
-                let done = result.is_ok();
+                let end = match &result {
+                    Ok(_) => End::Done,
+                    Err(Error::OwnerChanged | Error::NotFound) => End::Failed,
+                    Err(_) if savepoint => End::Failed,
+                    Err(_) => End::Broken,
+                };
                 let reply: Reply = Box::new(move |committed| {
                     let result =
                         result.and_then(|value| committed.map_err(Error::Commit).map(|()| value));
                     // The caller may have gone; the write holds all the same.
                     let _ = sender.send(result);
                 });
-                (done, reply)
+                (end, reply)
             })
         });
+        let job = Job { savepoint, work };
         self.jobs.send(job).await.map_err(|_| Error::Closed)?;
         receiver.await.map_err(|_| Error::Closed)?
     }
@@ -194,7 +253,11 @@ async fn write_group(
             let mut next = Some(first);
             let mut failed = None;
             while let Some(job) = next {
-                match in_savepoint(connection, job).await {
+                let done = match job.savepoint {
+                    true => in_savepoint(connection, job.work).await,
+                    false => without_savepoint(connection, job.work).await,
+                };
+                match done {
                     Ok(reply) => replies.push(reply),
                     Err((error, reply)) => {
                         replies.extend(reply);
@@ -227,16 +290,32 @@ async fn write_group(
     }
 }
 
+async fn without_savepoint(
+    connection: &mut SqliteConnection,
+    work: Work,
+) -> std::result::Result<Reply, (sqlx::Error, Option<Reply>)> {
+    let (end, reply) = work(connection).await;
+    match end {
+        End::Done | End::Failed => Ok(reply),
+        // Its caller is told its own error; the others that theirs was not written.
+        End::Broken => {
+            let error = sqlx::Error::Protocol("a step of this group failed half-way".to_owned());
+            Err((error, Some(reply)))
+        }
+    }
+}
+
 async fn in_savepoint(
     connection: &mut SqliteConnection,
-    job: Job,
+    work: Work,
 ) -> std::result::Result<Reply, (sqlx::Error, Option<Reply>)> {
     execute(connection, "SAVEPOINT job")
         .await
         .map_err(|error| (error, None))?;
-    let (done, reply) = job(connection).await;
+    let (end, reply) = work(connection).await;
+    let undo = !matches!(end, End::Done);
     let end = async {
-        if !done {
+        if undo {
             execute(connection, "ROLLBACK TO job").await?;
         }
         execute(connection, "RELEASE job").await

@@ -82,6 +82,10 @@ calls! {
     write "SessionService" "RespondInteraction" respond_interaction(RespondInteractionRequest) -> v1::RespondInteractionResponse;
     /// Sets the permission mode.
     write "SessionService" "SetPermissionMode" set_permission_mode(SetPermissionModeRequest) -> v1::SetPermissionModeResponse;
+    /// The child runs of a session.
+    read "SessionService" "ListChildRuns" list_child_runs(ListChildRunsRequest) -> v1::ListChildRunsResponse;
+    /// Asks the engine to stop a child run.
+    write "SessionService" "StopChildRun" stop_child_run(StopChildRunRequest) -> v1::StopChildRunResponse;
     /// Ends the session's sandbox.
     write "SessionService" "ReleaseSandbox" release_sandbox(ReleaseSandboxRequest) -> v1::ReleaseSandboxResponse;
     /// Tries again to start a session.

@@ -137,4 +137,24 @@ impl Client {
         };
         all!(self, list_events, events, request)
     }
+
+    /// The history of one child run after a sequence number.
+    ///
+    /// # Errors
+    /// As `list_events`.
+    pub async fn child_run_events(
+        &self,
+        session_id: &str,
+        child_run_id: &str,
+        after_seq: u64,
+    ) -> Result<Vec<v1::Event>, ClientError> {
+        let request = v1::ListEventsRequest {
+            page_size: PAGE_SIZE,
+            session_id: session_id.to_owned(),
+            child_run_id: child_run_id.to_owned(),
+            after_seq,
+            ..Default::default()
+        };
+        all!(self, list_events, events, request)
+    }
 }

@@ -11,7 +11,7 @@ use astrabox_engine::{
     SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options,
     from_sandbox,
 };
-use astrabox_types::SessionKind;
+use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -45,6 +45,27 @@ impl EngineAdapter for ClaudeCode {
             option_blocks: OPTION_BLOCKS,
             // A line that comes while a turn runs waits for its end.
             steering: false,
+            features: &[
+                EngineFeature::SystemPrompt,
+                EngineFeature::Reasoning,
+                EngineFeature::Usage,
+                EngineFeature::FileChanges,
+                EngineFeature::ToolApproval,
+                EngineFeature::ApprovalForSession,
+                EngineFeature::DeclineAndStop,
+                EngineFeature::ChangedInput,
+                EngineFeature::Question,
+                EngineFeature::Decision,
+                EngineFeature::ModeChange,
+                EngineFeature::ChildRuns,
+                EngineFeature::ChildRunStop,
+                EngineFeature::BackgroundWork,
+                EngineFeature::McpStdio,
+                EngineFeature::McpHttp,
+                EngineFeature::Skills,
+                EngineFeature::Plugins,
+            ],
+            names_program: false,
         }
     }
 

@@ -11,7 +11,7 @@ use astrabox_engine::{
     SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles, check_options,
     from_sandbox,
 };
-use astrabox_types::SessionKind;
+use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -42,6 +42,22 @@ impl EngineAdapter for Codex {
             option_blocks: OPTION_BLOCKS,
             // `turn/steer` exists, but cuts off the running reply.
             steering: false,
+            features: &[
+                EngineFeature::SystemPrompt,
+                EngineFeature::Reasoning,
+                EngineFeature::Usage,
+                EngineFeature::FileChanges,
+                EngineFeature::ToolApproval,
+                EngineFeature::ApprovalForSession,
+                EngineFeature::DeclineAndStop,
+                EngineFeature::ModeChange,
+                EngineFeature::ChildRuns,
+                EngineFeature::ChildRunStop,
+                EngineFeature::McpStdio,
+                EngineFeature::McpHttp,
+                EngineFeature::Skills,
+            ],
+            names_program: false,
         }
     }
 

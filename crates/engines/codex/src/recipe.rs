@@ -21,6 +21,7 @@ pub(crate) fn recipe() -> ImageRecipe {
             manifest: include_str!("recipe/package.json"),
             lock: include_str!("recipe/package-lock.json"),
         }),
+        python: None,
         copies: COPIES,
         check: RecipeCheck {
             program: PROGRAM,

@@ -1,7 +1,7 @@
 //! What an engine declares, and what a bound conversation has.
 
 use astrabox_model::ModelWire;
-use astrabox_types::{PermissionLevel, SessionKind};
+use astrabox_types::{EngineFeature, PermissionLevel, SessionKind};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineClient;
@@ -27,6 +27,18 @@ pub struct EngineCapabilities {
     pub option_blocks: &'static [OptionBlock],
     /// Whether an input that is sent while a turn runs joins that turn.
     pub steering: bool,
+    /// What its program has besides; what is not here is refused in an agent.
+    pub features: &'static [EngineFeature],
+    /// Whether the environment names the program, which then tells its permission modes itself.
+    pub names_program: bool,
+}
+
+impl EngineCapabilities {
+    /// Whether its program has this.
+    #[must_use]
+    pub fn has(&self, feature: EngineFeature) -> bool {
+        self.features.contains(&feature)
+    }
 }
 
 /// One of an engine's permission modes.

@@ -45,7 +45,7 @@ pub use emission::{
 };
 pub use error::{Error, ErrorKind, Result, from_sandbox};
 pub use options::check_options;
-pub use recipe::{ImageRecipe, NpmPackage, RecipeCheck, RecipeCopy};
+pub use recipe::{ImageRecipe, NpmPackage, PythonPackages, RecipeCheck, RecipeCopy};
 pub use request::{
     Conversation, EngineStartupContext, McpHeader, ModelPath, NativeStateSpec, PrepareContext,
     RecordFormat, SandboxRequest, SandboxRequestContext, StartupMaterialRequest, StateFiles,

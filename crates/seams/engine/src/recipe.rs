@@ -13,6 +13,8 @@ pub struct ImageRecipe {
     pub commands: &'static [&'static str],
     /// What the package client installs, with checked hashes.
     pub npm: Option<NpmPackage>,
+    /// What pip installs, with checked hashes.
+    pub python: Option<PythonPackages>,
     /// What of the installed tree goes into the image; everything else is left out.
     pub copies: &'static [RecipeCopy],
     /// How the finished image is tried.
@@ -28,6 +30,17 @@ pub struct NpmPackage {
     pub manifest: &'static str,
     /// The text of `package-lock.json`, with `integrity` and without `resolved`.
     pub lock: &'static str,
+}
+
+/// A pip installation from a lock file, below `python` in the installation: every package is a wheel and has a version
+/// and a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PythonPackages {
+    /// The text of a requirements file; every package that is needed stands in it.
+    pub requirements: &'static str,
+    /// Whether the sandbox's `/usr/bin/python3` runs what is installed. The image is then one of this host's Python
+    /// version, and holds compiled modules. Otherwise only native programs are taken out of the packages.
+    pub runs_in_box: bool,
 }
 
 /// One tree or file that goes into the image.

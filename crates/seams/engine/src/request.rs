@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use astrabox_model::{ModelWire, ResolvedModelAccess};
 use astrabox_sandbox::Workload;
-use astrabox_types::{AgentSpec, PermissionLevel, SessionId, SessionKind};
+use astrabox_types::{AgentSpec, PermissionLevel, ProgramSpec, SessionId, SessionKind};
 
 use crate::Checkpoint;
 
@@ -16,6 +16,8 @@ pub struct SandboxRequestContext {
     pub session_kind: SessionKind,
     /// The environment's permission level.
     pub permission_level: PermissionLevel,
+    /// The program that the environment names, for an engine that declares `names_program`.
+    pub program: Option<ProgramSpec>,
 }
 
 /// What an engine needs of a sandbox.
@@ -106,6 +108,8 @@ pub struct EngineStartupContext {
     pub session_kind: SessionKind,
     /// The agent.
     pub agent: AgentSpec,
+    /// The program that the environment names, for an engine that declares `names_program`.
+    pub program: Option<ProgramSpec>,
     /// The permission mode, by native name.
     pub permission_mode: Option<String>,
     /// The sandbox's permission level.

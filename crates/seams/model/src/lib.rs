@@ -97,6 +97,25 @@ pub enum ModelWire {
     OpenaiChat,
 }
 
+impl ModelWire {
+    /// All of them.
+    pub const ALL: [Self; 3] = [
+        Self::AnthropicMessages,
+        Self::OpenaiResponses,
+        Self::OpenaiChat,
+    ];
+
+    /// Its name, as environments give it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AnthropicMessages => "anthropic_messages",
+            Self::OpenaiResponses => "openai_responses",
+            Self::OpenaiChat => "openai_chat",
+        }
+    }
+}
+
 /// Where a model is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedModelAccess {

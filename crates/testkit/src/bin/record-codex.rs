@@ -10,8 +10,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "record-codex", version)]
 struct Arguments {
-    /// The `codex` binary.
-    program: PathBuf,
+    /// The root of the program's image.
+    image: PathBuf,
     /// The folder that gets the recordings.
     out: PathBuf,
     /// Scenarios to record; all without any.
@@ -29,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
         None => cache().context("set --scratch, HOME or XDG_CACHE_HOME")?,
     };
     let written = astrabox_testkit::record::codex(
-        &arguments.program,
+        &arguments.image.join("bin/codex"),
         &arguments.out,
         &scratch,
         &arguments.scenarios,

@@ -13,7 +13,7 @@ use astrabox_engine::{
     RecipeCheck, RecordFormat, Registration, Result, SandboxRequest, SandboxRequestContext,
     StartupMaterialRequest, StateFiles,
 };
-use astrabox_types::{PermissionLevel, SessionKind};
+use astrabox_types::{EngineFeature, PermissionLevel, SessionKind};
 use async_trait::async_trait;
 
 use super::program::VERSION;
@@ -75,6 +75,8 @@ impl EngineAdapter for FakeEngine {
             default_permission_mode: Some("careful"),
             option_blocks: &[],
             steering: false,
+            features: &EngineFeature::ALL,
+            names_program: false,
         }
     }
 
@@ -84,6 +86,7 @@ impl EngineAdapter for FakeEngine {
             architectures: &["x86_64", "aarch64"],
             commands: &[],
             npm: None,
+            python: None,
             copies: &[],
             check: RecipeCheck {
                 program: "bin/fake-engine",

@@ -623,7 +623,7 @@ What one `claude -p` process with stream-json read (`in`) and wrote (`out`, `err
 lines verbatim. Made with `{version}` against the scripted model of `astrabox-testkit`:
 
 ```
-cargo run -p astrabox-testkit --bin record-claude -- <claude binary> crates/engines/claude-code/tests/recordings
+cargo xtask record claude_code
 ```
 
 The program ran in a folder of the layout `home/agent/.claude` and `workspace`; that folder's own path is cut out

@@ -536,7 +536,7 @@ What one `codex app-server` process read (`in`) and wrote (`out`, `err`), a JSON
 lines verbatim. Made with `{version}` against the scripted model of `astrabox-testkit`:
 
 ```
-cargo run -p astrabox-testkit --bin record-codex -- <codex binary> crates/engines/codex/tests/recordings
+cargo xtask record codex
 ```
 
 The program ran in a folder of the layout `home/agent/.codex` and `workspace`; that folder's own

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{boxes, egress, engines, journal, lines, memory};
+use crate::{boxes, egress, engines, journal, lines, memory, overview};
 
 /// One figure: a name, what it tells, and how it is measured.
 pub(crate) struct Figure {
@@ -225,6 +225,11 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "answer-time",
         about: "an answer of 100 pieces, as a multiple of the bare program's time",
         measure: |effort| Box::pin(engines::answer(effort)),
+    },
+    Figure {
+        name: "engine-cost",
+        about: "each engine's image, cold start, first piece and memory, beside the bare program's",
+        measure: |effort| Box::pin(overview::engines(effort)),
     },
     Figure {
         name: "line-latency",

@@ -108,6 +108,7 @@ async fn agent(store: &Store) -> Result<Agent> {
             networking: Networking::Unrestricted,
             permission_level: PermissionLevel::Default,
             limits: ResourceLimits::default(),
+            program: None,
         },
         version: 1,
         created_at: now,

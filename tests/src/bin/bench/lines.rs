@@ -135,6 +135,18 @@ pub(crate) async fn rate(effort: Effort) -> Result<Found> {
     })
 }
 
+/// Takes a piece as a client does: who comes back gets the text so far again, with its place.
+fn take(pieces: &mut String, offset: u64, text: &str) {
+    let known = usize::try_from(offset)
+        .ok()
+        .and_then(|offset| pieces.len().checked_sub(offset));
+    match known {
+        Some(known) => pieces.push_str(text.get(known..).unwrap_or_default()),
+        // A gap: it shows in the comparison with the whole.
+        None => pieces.push_str(text),
+    }
+}
+
 /// A client that stops reading for 6 s, while an engine that does not stop says 20,000 pieces.
 pub(crate) async fn slow_reader(_: Effort) -> Result<Found> {
     const COUNT: usize = 20_000;
@@ -147,7 +159,7 @@ pub(crate) async fn slow_reader(_: Effort) -> Result<Found> {
     let mut stopped = false;
     while whole.is_none() {
         match session.next().await {
-            Ok(WatchItem::Delta(delta)) => pieces.push_str(&delta.text),
+            Ok(WatchItem::Delta(delta)) => take(&mut pieces, delta.offset, &delta.text),
             Ok(WatchItem::Event(event)) => {
                 if let Some(Payload::MessageCompleted(message)) = event.payload {
                     whole = Some(message.text);
@@ -170,8 +182,14 @@ pub(crate) async fn slow_reader(_: Effort) -> Result<Found> {
     let whole = whole.unwrap_or_default();
     let said = whole.split_whitespace().count();
     ensure!(said == COUNT, "the answer has {said} pieces");
-    // Pieces of a message are its beginning, in order and without a gap, or something is lost.
-    let lost = if pieces == whole {
+    // Pieces of a message are its beginning, in order and without a gap, or something is lost. A client that was away
+    // at the message's end gets the whole of it and no more pieces.
+    let complete = if cuts == 0 {
+        pieces == whole
+    } else {
+        whole.starts_with(&pieces)
+    };
+    let lost = if complete {
         0
     } else {
         COUNT - pieces.split_whitespace().count().min(COUNT - 1)

@@ -17,6 +17,7 @@ mod journal;
 mod lines;
 mod machine;
 mod memory;
+mod overview;
 mod report;
 mod run;
 mod serve;

@@ -136,7 +136,7 @@ pub(crate) fn forget_peak(pid: u32) -> Result<()> {
 }
 
 /// The runners of a server's sandboxes.
-fn runners(server: &Path) -> Result<Vec<u32>> {
+pub(crate) fn runners(server: &Path) -> Result<Vec<u32>> {
     let sandboxes = server.join("state/sandbox/local/sandboxes");
     let mut pids = Vec::new();
     for entry in fs::read_dir(sandboxes)? {

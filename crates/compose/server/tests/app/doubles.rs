@@ -272,6 +272,8 @@ impl EngineAdapter for Engine {
             default_permission_mode: None,
             option_blocks: &[],
             steering: false,
+            features: &[],
+            names_program: false,
         }
     }
 
@@ -281,6 +283,7 @@ impl EngineAdapter for Engine {
             architectures: &[],
             commands: &[],
             npm: None,
+            python: None,
             copies: &[],
             check: RecipeCheck {
                 program: "x",

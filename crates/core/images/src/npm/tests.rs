@@ -14,9 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::{
-    Environment, InstallJob, Npm, NpmrcFacts, PackageClient as _, check_version, error_code,
-    failure, plan_env,
+    Environment, InstallJob, NpmrcFacts, check_version, error_code, failure,
+    install as npm_install, plan_env,
 };
+use crate::client::Packages;
 use crate::process::Finished;
 use crate::staging::Staging;
 use crate::{Error, Result, Silent};
@@ -261,14 +262,14 @@ async fn install(package: &NpmPackage, port: u16) -> Option<Result<Option<String
     ]);
     let job = InstallJob {
         image: "tool:1.0.0-0",
-        package,
+        packages: Packages::Npm(package),
         project: &project,
         staging: &staging,
         environment: &environment,
         limit: Duration::from_secs(120),
         progress: &Silent,
     };
-    let done = Npm.install(&job).await;
+    let done = npm_install(&job, package).await;
     let ran = project.join("ran").exists();
     assert!(!ran, "a package's script ran");
     let left = std::fs::read_dir(&home).unwrap().count();

@@ -68,14 +68,21 @@ impl Manager {
                 ),
             ));
         }
-        // A level that the engine cannot work with is refused now, not at the first session.
+        let engine = adapter.capabilities();
+        validate::program(&engine, spec.program.as_ref())?;
+        // A level or a program that the engine cannot work with is refused now, not at the first session.
         let context = astrabox_engine::SandboxRequestContext {
-            session_kind: adapter.capabilities().session_kinds[0],
+            session_kind: engine.session_kinds[0],
             permission_level: spec.permission_level,
+            program: spec.program.clone(),
+        };
+        let field = match spec.program {
+            Some(_) => "spec.program",
+            None => "spec.permission_level",
         };
         adapter
             .sandbox_request(&context)
-            .map_err(|error| Error::field("spec.permission_level", error.context()))?;
+            .map_err(|error| Error::field(field, error.context()))?;
         self.image_of(&spec, adapter)?;
         Ok(spec)
     }
@@ -157,6 +164,7 @@ impl Manager {
             networking,
             permission_level,
             limits,
+            program,
         } = update;
         spec.description = description.unwrap_or(spec.description);
         spec.image = image.unwrap_or(spec.image);
@@ -165,6 +173,7 @@ impl Manager {
         spec.networking = networking.unwrap_or(spec.networking);
         spec.permission_level = permission_level.unwrap_or(spec.permission_level);
         spec.limits = limits.unwrap_or(spec.limits);
+        spec.program = program.unwrap_or(spec.program);
         let spec = self.checked_environment(spec)?;
         let write = EnvironmentWrite {
             id: stored.id,
@@ -247,6 +256,7 @@ impl Manager {
         }
         validate::mcp_servers(&draft.mcp_servers)?;
         validate::skills(&draft.skills)?;
+        validate::consumed(&capabilities, &draft)?;
         validate::approval_rules(&draft.approval_rules)?;
         validate::vault_ids(&draft.vault_ids)?;
         for id in draft.vault_ids.iter().filter(|id| !known.contains(id)) {

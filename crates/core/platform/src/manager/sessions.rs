@@ -3,9 +3,9 @@
 use astrabox_identity::OpContext;
 use astrabox_store::{NewSession, SessionRow};
 use astrabox_types::{
-    Agent, ContentPart, Environment, ErrorReason, InputId, InteractionAnswer, InteractionId,
-    JournalEvent, SandboxId, Session, SessionId, SessionKind, SessionState, Timestamp, TurnId,
-    VolumeId,
+    Agent, ChildRun, ChildRunId, ChildRunState, ContentPart, EngineFeature, Environment,
+    ErrorReason, InputId, InteractionAnswer, InteractionId, JournalEvent, SandboxId, Session,
+    SessionId, SessionKind, SessionState, Timestamp, TurnId, VolumeId,
 };
 
 use super::resources::{agent_error, from_store};
@@ -228,14 +228,14 @@ impl Manager {
         &self,
         _ctx: &OpContext,
         id: SessionId,
-        after_seq: u64,
+        (after_seq, of_child): (u64, Option<&ChildRunId>),
         page: PageRequest,
     ) -> Result<Page<JournalEvent>> {
         let size = validate::page_size(&page)?;
         self.session_row(id).await?;
         Ok(from_store(
             self.store()
-                .event_page(id, after_seq, size, page.token.as_deref())
+                .event_page_of(id, of_child, after_seq, size, page.token.as_deref())
                 .await?,
         ))
     }
@@ -308,6 +308,40 @@ impl Manager {
         let mode = mode.to_owned();
         self.owner_of(id)?
             .ask(|reply| Command::SetMode { key, mode, reply })
+            .await
+    }
+
+    pub(crate) async fn list_child_runs(
+        &self,
+        _ctx: &OpContext,
+        id: SessionId,
+    ) -> Result<Vec<ChildRun>> {
+        self.session_row(id).await?;
+        Ok(self.store().child_runs(id).await?)
+    }
+
+    pub(crate) async fn stop_child_run(
+        &self,
+        ctx: &OpContext,
+        key: Key,
+        id: SessionId,
+        run: ChildRunId,
+    ) -> Result<ChildRunState> {
+        let row = self.session_row(id).await?;
+        let (_, environment) = self.agent_of(&row.session).await?;
+        let capabilities = self.adapter(&environment.spec.engine)?.capabilities();
+        if !capabilities.has(EngineFeature::ChildRunStop) {
+            return Err(Error::new(
+                ErrorReason::CapabilityUnavailable,
+                format!(
+                    "the child runs of {} cannot be stopped; interrupt the session",
+                    capabilities.display_name
+                ),
+            ));
+        }
+        let key = store_key(ctx, "StopChildRun", key);
+        self.owner_of(id)?
+            .ask(|reply| Command::StopChild { key, run, reply })
             .await
     }
 

@@ -3,9 +3,9 @@
 use astrabox_startup::StartedRuntime;
 use astrabox_store::{InputChange, InputRow, InputState, InteractionChange, Key};
 use astrabox_types::{
-    ApprovalDecision, ApprovalRule, Choice, ContentPart, ErrorReason, EventPayload, InputId,
-    InteractionAnswer, InteractionId, InteractionState, Json, Presentation, SandboxId,
-    SessionState, TurnId,
+    ApprovalDecision, ApprovalRule, ChildRunId, ChildRunState, Choice, ContentPart, ErrorReason,
+    EventPayload, InputId, InteractionAnswer, InteractionId, InteractionState, Json, Presentation,
+    SandboxId, SessionState, TurnId,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -91,6 +91,10 @@ impl Owner {
             }
             Command::SetMode { key, mode, reply } => {
                 let result = self.set_mode(key, mode, runtime).await;
+                answer(reply, result)
+            }
+            Command::StopChild { key, run, reply } => {
+                let result = self.stop_child(key, &run, runtime).await;
                 answer(reply, result)
             }
             Command::Credentials { reply } => {
@@ -336,6 +340,39 @@ impl Owner {
             self.to_engine(modes.set_mode(&mode).await);
         }
         Ok(before)
+    }
+
+    async fn stop_child(
+        &mut self,
+        key: Option<Key>,
+        run: &ChildRunId,
+        runtime: Option<&StartedRuntime>,
+    ) -> Result<ChildRunState> {
+        if let Some(known) = self.known(&key).await? {
+            return Ok(known);
+        }
+        let runs = self.manager.store().child_runs(self.id).await?;
+        let Some(found) = runs.iter().find(|found| found.id == *run) else {
+            let text = format!("the session has no child run `{}`", run.0);
+            return Err(Error::new(ErrorReason::ChildRunNotFound, text));
+        };
+        let state = found.state;
+        let mut draft = Draft::default();
+        draft.answer(key, &state);
+        if state != ChildRunState::Running {
+            self.commit(draft).await?;
+            return Ok(state);
+        }
+        let control = runtime.and_then(|runtime| runtime.client.child_run_control());
+        let Some(control) = control else {
+            return Err(wrong_state(
+                self.row.session.state,
+                "has no engine that runs children",
+            ));
+        };
+        self.commit(draft).await?;
+        self.to_engine(control.stop(run).await);
+        Ok(state)
     }
 
     async fn recover(&mut self, key: Option<Key>) -> Result<()> {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use astrabox_store::Key;
 use astrabox_types::{
-    ContentPart, ErrorReason, InputId, InteractionAnswer, InteractionId, SandboxId, SessionId,
-    TurnId,
+    ChildRunId, ChildRunState, ContentPart, ErrorReason, InputId, InteractionAnswer, InteractionId,
+    SandboxId, SessionId, TurnId,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -53,6 +53,11 @@ pub(crate) enum Command {
         key: Option<Key>,
         mode: String,
         reply: Reply<Option<String>>,
+    },
+    StopChild {
+        key: Option<Key>,
+        run: ChildRunId,
+        reply: Reply<ChildRunState>,
     },
     /// The credentials have changed.
     Credentials {

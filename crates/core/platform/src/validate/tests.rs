@@ -311,3 +311,116 @@ fn a_repository_is_an_address_that_everybody_reads_alike() {
         "no history",
     );
 }
+
+fn engine(features: &'static [EngineFeature], names_program: bool) -> EngineCapabilities {
+    EngineCapabilities {
+        display_name: "E",
+        program_version: "1",
+        session_kinds: &[],
+        model_wire: astrabox_model::ModelWire::OpenaiChat,
+        input_content_types: &["text"],
+        permission_modes: &[],
+        default_permission_mode: None,
+        option_blocks: &[],
+        steering: false,
+        features,
+        names_program,
+    }
+}
+
+#[test]
+fn an_agent_that_asks_for_what_its_program_has_not_is_refused() {
+    use EngineFeature::{McpHttp, McpStdio, Skills, SystemPrompt, ToolApproval};
+    let rule = ApprovalRule {
+        tool: "*".to_owned(),
+        decision: astrabox_types::ApprovalDecision::Ask,
+    };
+    let draft = AgentDraft::default;
+    let cases: [(AgentDraft, &'static [EngineFeature], &str); 5] = [
+        (
+            AgentDraft {
+                system: "Be brief.".to_owned(),
+                ..draft()
+            },
+            &[SystemPrompt],
+            "spec.system",
+        ),
+        (
+            AgentDraft {
+                mcp_servers: vec![stdio("a", "b", &[], &[])],
+                ..draft()
+            },
+            &[McpStdio],
+            "spec.mcp_servers",
+        ),
+        (
+            AgentDraft {
+                mcp_servers: vec![http("a", "https://b")],
+                ..draft()
+            },
+            &[McpHttp],
+            "spec.mcp_servers",
+        ),
+        (
+            AgentDraft {
+                skills: vec![skill("a", &[("SKILL.md", "x")])],
+                ..draft()
+            },
+            &[Skills],
+            "spec.skills",
+        ),
+        (
+            AgentDraft {
+                approval_rules: vec![rule],
+                ..draft()
+            },
+            &[ToolApproval],
+            "spec.approval_rules",
+        ),
+    ];
+    for (draft, needs, field) in cases {
+        let error = consumed(&engine(&[], false), &draft).expect_err(field);
+        assert_eq!(error.reason(), ErrorReason::CapabilityUnavailable);
+        assert!(error.to_string().contains(field), "{error}");
+        assert!(consumed(&engine(needs, false), &draft).is_ok(), "{field}");
+    }
+    assert!(consumed(&engine(&[], false), &draft()).is_ok());
+}
+
+#[test]
+fn a_program_is_named_for_an_engine_that_runs_any_and_for_no_other() {
+    let program_of = |command: &str, name: &str, state: Option<&str>| ProgramSpec {
+        command: command.to_owned(),
+        arguments: vec!["--acp".to_owned()],
+        env: BTreeMap::from([(name.to_owned(), "x".to_owned())]),
+        model_wire: "openai_chat".to_owned(),
+        state_directory: state.map(str::to_owned),
+    };
+    let fine = program_of("agent", "A", Some(".agent/sessions"));
+    assert!(program(&engine(&[], true), Some(&fine)).is_ok());
+    assert!(program(&engine(&[], false), None).is_ok());
+    for (names, spec, text) in [
+        (true, None, "spec.program"),
+        (false, Some(fine), "leave it out"),
+        (
+            true,
+            Some(program_of("", "A", None)),
+            "spec.program.command",
+        ),
+        (true, Some(program_of("a\0", "A", None)), "NUL"),
+        (true, Some(program_of("a", "A=B", None)), "spec.program.env"),
+        (
+            true,
+            Some(program_of("a", "A", Some("../x"))),
+            "spec.program.state_directory",
+        ),
+        (
+            true,
+            Some(program_of("a", "A", Some("/x"))),
+            "spec.program.state_directory",
+        ),
+    ] {
+        let refused = program(&engine(&[], names), spec.as_ref()).expect_err(text);
+        assert!(refused.to_string().contains(text), "{text}: {refused}");
+    }
+}

@@ -64,6 +64,7 @@ pub(crate) fn environment(name: &str) -> Environment {
             networking: Networking::Unrestricted,
             permission_level: PermissionLevel::Default,
             limits: ResourceLimits::default(),
+            program: None,
         },
         version: 1,
         created_at: now,

@@ -195,24 +195,27 @@ fn turn_ended(outcome: TurnOutcome, used: Option<Usage>) -> v1::TurnEnded {
     }
 }
 
-fn child_run(run: ChildRun) -> v1::ChildRunChanged {
+pub(crate) fn child_run(run: ChildRun) -> v1::ChildRunChanged {
     let ChildRun {
         id,
         state,
         title,
         call_id,
     } = run;
-    let state = match state {
+    v1::ChildRunChanged {
+        child_run_id: id.0,
+        state: child_run_state(state).into(),
+        title: title.unwrap_or_default(),
+        call_id: call_id.unwrap_or_default(),
+    }
+}
+
+pub(crate) fn child_run_state(state: ChildRunState) -> v1::ChildRunState {
+    match state {
         ChildRunState::Running => v1::ChildRunState::Running,
         ChildRunState::Completed => v1::ChildRunState::Completed,
         ChildRunState::Failed => v1::ChildRunState::Failed,
         ChildRunState::Stopped => v1::ChildRunState::Stopped,
-    };
-    v1::ChildRunChanged {
-        child_run_id: id.0,
-        state: state.into(),
-        title: title.unwrap_or_default(),
-        call_id: call_id.unwrap_or_default(),
     }
 }
 

@@ -10,7 +10,7 @@ use astrabox_platform::{
 use astrabox_proto::v1;
 use astrabox_types::{
     ContentPart, EnvironmentSpec, ImageMediaType, Networking, ParseIdError, PermissionLevel,
-    ResourceLimits, VaultId,
+    ProgramSpec, ResourceLimits, VaultId,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -242,6 +242,7 @@ pub(crate) fn environment_spec(spec: Option<v1::EnvironmentSpec>) -> Result<Envi
         networking: network,
         permission_level: level,
         limits: wanted,
+        program,
     } = spec.ok_or_else(no_spec)?;
     Ok(EnvironmentSpec {
         name: given("spec.name", name)?,
@@ -253,7 +254,25 @@ pub(crate) fn environment_spec(spec: Option<v1::EnvironmentSpec>) -> Result<Envi
         networking: networking(network)?,
         permission_level: permission_level(level)?,
         limits: limits(wanted),
+        program: program.map(program_spec),
     })
+}
+
+fn program_spec(spec: v1::ProgramSpec) -> ProgramSpec {
+    let v1::ProgramSpec {
+        command,
+        arguments,
+        env,
+        model_wire,
+        state_directory,
+    } = spec;
+    ProgramSpec {
+        command,
+        arguments,
+        env: env.into_iter().collect(),
+        model_wire,
+        state_directory: optional(state_directory),
+    }
 }
 
 pub(crate) fn environment_update(
@@ -267,6 +286,7 @@ pub(crate) fn environment_update(
         "networking",
         "permission_level",
         "limits",
+        "program",
     ];
     let v1::UpdateEnvironmentRequest {
         environment: _,
@@ -286,6 +306,7 @@ pub(crate) fn environment_update(
         networking: network,
         permission_level: level,
         limits: wanted,
+        program,
     } = spec.ok_or_else(no_spec)?;
     Ok(EnvironmentUpdate {
         version: nonzero(version),
@@ -302,6 +323,7 @@ pub(crate) fn environment_update(
             .map(permission_level)
             .transpose()?,
         limits: mask.take("limits", wanted).map(limits),
+        program: mask.take("program", program.map(program_spec)),
     })
 }
 

@@ -8,8 +8,8 @@ use astrabox_platform::{
 };
 use astrabox_proto::v1;
 use astrabox_types::{
-    Agent, AgentSpec, Environment, EnvironmentSpec, Networking, PermissionLevel, ResourceLimits,
-    Session, SessionState, Timestamp,
+    Agent, AgentSpec, Environment, EnvironmentSpec, Networking, PermissionLevel, ProgramSpec,
+    ResourceLimits, Session, SessionState, Timestamp,
 };
 
 use super::tooling;
@@ -118,6 +118,7 @@ fn environment_spec(spec: EnvironmentSpec) -> v1::EnvironmentSpec {
         networking,
         permission_level: level,
         limits,
+        program,
     } = spec;
     let ResourceLimits {
         memory_bytes,
@@ -156,6 +157,24 @@ fn environment_spec(spec: EnvironmentSpec) -> v1::EnvironmentSpec {
             disk_bytes,
             wall_seconds,
         }),
+        program: program.map(program_spec),
+    }
+}
+
+fn program_spec(spec: ProgramSpec) -> v1::ProgramSpec {
+    let ProgramSpec {
+        command,
+        arguments,
+        env,
+        model_wire,
+        state_directory,
+    } = spec;
+    v1::ProgramSpec {
+        command,
+        arguments,
+        env: env.into_iter().collect(),
+        model_wire,
+        state_directory: state_directory.unwrap_or_default(),
     }
 }
 
@@ -272,6 +291,12 @@ pub(crate) fn engine(view: EngineView) -> v1::Engine {
             build_command,
         }),
         steering: capabilities.steering,
+        features: capabilities
+            .features
+            .iter()
+            .map(|feature| feature.as_str().to_owned())
+            .collect(),
+        names_program: capabilities.names_program,
     }
 }
 

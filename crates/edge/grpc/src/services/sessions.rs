@@ -5,13 +5,15 @@ use astrabox_proto::v1::session_service_server::SessionService;
 use astrabox_proto::v1::{
     ArchiveSessionRequest, ArchiveSessionResponse, CreateSessionRequest, CreateSessionResponse,
     DeleteSessionRequest, GetSessionRequest, GetSessionResponse, InterruptSessionRequest,
-    InterruptSessionResponse, ListEventsRequest, ListEventsResponse, ListFilesRequest,
-    ListFilesResponse, ListInteractionsRequest, ListInteractionsResponse, ListSessionsRequest,
-    ListSessionsResponse, ReadFileRequest, RecoverSessionRequest, RecoverSessionResponse,
-    ReleaseSandboxRequest, ReleaseSandboxResponse, RespondInteractionRequest,
-    RespondInteractionResponse, SendInputRequest, SendInputResponse, SetPermissionModeRequest,
-    SetPermissionModeResponse, WatchSessionRequest,
+    InterruptSessionResponse, ListChildRunsRequest, ListChildRunsResponse, ListEventsRequest,
+    ListEventsResponse, ListFilesRequest, ListFilesResponse, ListInteractionsRequest,
+    ListInteractionsResponse, ListSessionsRequest, ListSessionsResponse, ReadFileRequest,
+    RecoverSessionRequest, RecoverSessionResponse, ReleaseSandboxRequest, ReleaseSandboxResponse,
+    RespondInteractionRequest, RespondInteractionResponse, SendInputRequest, SendInputResponse,
+    SetPermissionModeRequest, SetPermissionModeResponse, StopChildRunRequest, StopChildRunResponse,
+    WatchSessionRequest,
 };
+use astrabox_types::ChildRunId;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -127,10 +129,16 @@ impl SessionService for Sessions {
         answer("ListEvents", request, async |caller, request| {
             let id = from_proto::id("session_id", &request.session_id)?;
             let page = from_proto::page(request.page_size, request.page_token)?;
-            let page = self
-                .platform
-                .list_events(&caller.ctx, id, request.after_seq, page)
-                .await?;
+            let (ctx, after) = (&caller.ctx, request.after_seq);
+            let page = match from_proto::optional(request.child_run_id) {
+                None => self.platform.list_events(ctx, id, after, page).await?,
+                Some(run) => {
+                    let run = ChildRunId(run);
+                    self.platform
+                        .list_child_run_events(ctx, id, &run, after, page)
+                        .await?
+                }
+            };
             Ok(ListEventsResponse {
                 events: page
                     .items
@@ -207,6 +215,39 @@ impl SessionService for Sessions {
                 .await?;
             Ok(SetPermissionModeResponse {
                 previous_permission_mode: previous.unwrap_or_default(),
+            })
+        })
+        .await
+    }
+
+    async fn list_child_runs(
+        &self,
+        request: Request<ListChildRunsRequest>,
+    ) -> Result<Response<ListChildRunsResponse>, Status> {
+        answer("ListChildRuns", request, async |caller, request| {
+            let id = from_proto::id("session_id", &request.session_id)?;
+            let runs = self.platform.list_child_runs(&caller.ctx, id).await?;
+            Ok(ListChildRunsResponse {
+                child_runs: runs.into_iter().map(event::child_run).collect(),
+            })
+        })
+        .await
+    }
+
+    async fn stop_child_run(
+        &self,
+        request: Request<StopChildRunRequest>,
+    ) -> Result<Response<StopChildRunResponse>, Status> {
+        answer("StopChildRun", request, async |caller, request| {
+            let key = caller.key(&request.idempotency_key)?;
+            let id = from_proto::id("session_id", &request.session_id)?;
+            let run = ChildRunId(from_proto::given("child_run_id", request.child_run_id)?);
+            let state = self
+                .platform
+                .stop_child_run(&caller.ctx, key, id, run)
+                .await?;
+            Ok(StopChildRunResponse {
+                state: event::child_run_state(state).into(),
             })
         })
         .await

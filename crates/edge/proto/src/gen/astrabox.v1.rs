@@ -940,7 +940,7 @@ pub struct Usage {
     pub reasoning_tokens: ::core::option::Option<u64>,
 }
 /// Where agents run.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Environment {
     /// `env_` and 32 hexadecimal digits.
     #[prost(string, tag = "1")]
@@ -959,7 +959,7 @@ pub struct Environment {
     pub updated_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// What an environment says.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EnvironmentSpec {
     /// Unique; 1 to 64 of a-z, 0-9 and -. Cannot be changed.
     #[prost(string, tag = "1")]
@@ -988,6 +988,30 @@ pub struct EnvironmentSpec {
     /// How much of the machine the sandbox may use. Absent means the server's defaults.
     #[prost(message, optional, tag = "9")]
     pub limits: ::core::option::Option<ResourceLimits>,
+    /// The program, for an engine that runs any program of its protocol (`names_program`); refused for others.
+    #[prost(message, optional, tag = "10")]
+    pub program: ::core::option::Option<ProgramSpec>,
+}
+/// A program that an environment names.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProgramSpec {
+    /// The program inside the sandbox: an absolute path, or a name that is looked up there.
+    #[prost(string, tag = "1")]
+    pub command: ::prost::alloc::string::String,
+    /// Its arguments, at most 64.
+    #[prost(string, repeated, tag = "2")]
+    pub arguments: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Variables that it has besides the sandbox's own, at most 64. Not for secrets: those are credentials of a vault.
+    #[prost(map = "string, string", tag = "3")]
+    pub env:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The wire that it speaks to models, by the engine's names, as `anthropic_messages`.
+    #[prost(string, tag = "4")]
+    pub model_wire: ::prost::alloc::string::String,
+    /// The directory below the home directory whose files are the conversation. When empty, a conversation is not
+    /// resumed in another sandbox.
+    #[prost(string, tag = "5")]
+    pub state_directory: ::prost::alloc::string::String,
 }
 /// What a sandbox may reach.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1041,7 +1065,7 @@ pub struct ResourceLimits {
     pub wall_seconds: u64,
 }
 /// See CreateEnvironment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateEnvironmentRequest {
     /// What it shall say.
     #[prost(message, optional, tag = "1")]
@@ -1051,7 +1075,7 @@ pub struct CreateEnvironmentRequest {
     pub idempotency_key: ::prost::alloc::string::String,
 }
 /// See CreateEnvironment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateEnvironmentResponse {
     /// The new environment.
     #[prost(message, optional, tag = "1")]
@@ -1065,7 +1089,7 @@ pub struct GetEnvironmentRequest {
     pub environment: ::prost::alloc::string::String,
 }
 /// See GetEnvironment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetEnvironmentResponse {
     /// The environment.
     #[prost(message, optional, tag = "1")]
@@ -1092,7 +1116,7 @@ pub struct ListEnvironmentsResponse {
     pub next_page_token: ::prost::alloc::string::String,
 }
 /// See UpdateEnvironment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpdateEnvironmentRequest {
     /// Its id or its name.
     #[prost(string, tag = "1")]
@@ -1111,7 +1135,7 @@ pub struct UpdateEnvironmentRequest {
     pub idempotency_key: ::prost::alloc::string::String,
 }
 /// See UpdateEnvironment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpdateEnvironmentResponse {
     /// As it is now.
     #[prost(message, optional, tag = "1")]
@@ -1733,6 +1757,13 @@ pub struct Engine {
     /// Whether an input that is sent while a turn runs joins that turn.
     #[prost(bool, tag = "10")]
     pub steering: bool,
+    /// What its program has besides, as `reasoning`, `tool_approval`, `child_runs`, `mcp_http`, `skills`. An agent that
+    /// asks for more is refused.
+    #[prost(string, repeated, tag = "11")]
+    pub features: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether an environment names the program, which then tells its permission modes itself.
+    #[prost(bool, tag = "12")]
+    pub names_program: bool,
 }
 /// One of an engine's permission modes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3644,6 +3675,9 @@ pub struct ListEventsRequest {
     /// Events after this one.
     #[prost(uint64, tag = "4")]
     pub after_seq: u64,
+    /// Only the history of this child run.
+    #[prost(string, tag = "5")]
+    pub child_run_id: ::prost::alloc::string::String,
 }
 /// See ListEvents.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3724,6 +3758,40 @@ pub struct RespondInteractionResponse {
     /// The sequence number of its `interaction.resolved` event.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
+}
+/// See ListChildRuns.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListChildRunsRequest {
+    /// The session.
+    #[prost(string, tag = "1")]
+    pub session_id: ::prost::alloc::string::String,
+}
+/// See ListChildRuns.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListChildRunsResponse {
+    /// Each as it stands.
+    #[prost(message, repeated, tag = "1")]
+    pub child_runs: ::prost::alloc::vec::Vec<ChildRunChanged>,
+}
+/// See StopChildRun.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopChildRunRequest {
+    /// The session.
+    #[prost(string, tag = "1")]
+    pub session_id: ::prost::alloc::string::String,
+    /// The run, by the engine's own key.
+    #[prost(string, tag = "2")]
+    pub child_run_id: ::prost::alloc::string::String,
+    /// See CreateSessionRequest.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+/// See StopChildRun.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopChildRunResponse {
+    /// Where it stood when the engine was asked. A run that has ended stays as it is.
+    #[prost(enumeration = "ChildRunState", tag = "1")]
+    pub state: i32,
 }
 /// See SetPermissionMode.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4168,6 +4236,44 @@ pub mod session_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
+        /// The session's child runs (sub-agents, background tasks), in the order in which they began.
+        pub async fn list_child_runs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListChildRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListChildRunsResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.SessionService/ListChildRuns");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.SessionService",
+                "ListChildRuns",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Asks the engine to stop a child run. That it stopped is told by `child_run.changed`.
+        pub async fn stop_child_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StopChildRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::StopChildRunResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/astrabox.v1.SessionService/StopChildRun");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "astrabox.v1.SessionService",
+                "StopChildRun",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends the session's sandbox; the conversation and its workspace stay, the next input makes a new sandbox.
         pub async fn release_sandbox(
             &mut self,
@@ -4349,6 +4455,16 @@ pub mod session_service_server {
             &self,
             request: tonic::Request<super::SetPermissionModeRequest>,
         ) -> std::result::Result<tonic::Response<super::SetPermissionModeResponse>, tonic::Status>;
+        /// The session's child runs (sub-agents, background tasks), in the order in which they began.
+        async fn list_child_runs(
+            &self,
+            request: tonic::Request<super::ListChildRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListChildRunsResponse>, tonic::Status>;
+        /// Asks the engine to stop a child run. That it stopped is told by `child_run.changed`.
+        async fn stop_child_run(
+            &self,
+            request: tonic::Request<super::StopChildRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::StopChildRunResponse>, tonic::Status>;
         /// Ends the session's sandbox; the conversation and its workspace stay, the next input makes a new sandbox.
         async fn release_sandbox(
             &self,
@@ -4855,6 +4971,88 @@ pub mod session_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetPermissionModeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.SessionService/ListChildRuns" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListChildRunsSvc<T: SessionService>(pub Arc<T>);
+                    impl<T: SessionService> tonic::server::UnaryService<super::ListChildRunsRequest>
+                        for ListChildRunsSvc<T>
+                    {
+                        type Response = super::ListChildRunsResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListChildRunsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SessionService>::list_child_runs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListChildRunsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/astrabox.v1.SessionService/StopChildRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopChildRunSvc<T: SessionService>(pub Arc<T>);
+                    impl<T: SessionService> tonic::server::UnaryService<super::StopChildRunRequest>
+                        for StopChildRunSvc<T>
+                    {
+                        type Response = super::StopChildRunResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StopChildRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SessionService>::stop_child_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopChildRunSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

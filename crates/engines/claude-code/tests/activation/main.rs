@@ -55,6 +55,7 @@ fn context(workload: &MemoryWorkload, conversation: Conversation) -> EngineStart
             vault_ids: Vec::new(),
             metadata: BTreeMap::new(),
         },
+        program: None,
         permission_mode: None,
         permission_level: PermissionLevel::Default,
         model: ResolvedModelAccess {

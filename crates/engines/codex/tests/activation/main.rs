@@ -46,6 +46,7 @@ fn context(workload: &Arc<Memory>, conversation: Conversation) -> EngineStartupC
         epoch: 4,
         session_kind: SessionKind::AgentChat,
         agent: agent(),
+        program: None,
         permission_mode: None,
         permission_level: PermissionLevel::Default,
         model: ResolvedModelAccess {
@@ -114,6 +115,7 @@ fn it_needs_one_model_call_and_no_callback() {
         Codex.sandbox_request(&SandboxRequestContext {
             session_kind,
             permission_level: PermissionLevel::Default,
+            program: None,
         })
     };
     let wanted = request(SessionKind::AgentChat).expect("it carries these");

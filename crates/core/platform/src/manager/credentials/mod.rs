@@ -189,6 +189,7 @@ impl Manager {
         let needs = adapter.sandbox_request(&SandboxRequestContext {
             session_kind: bearer.kind,
             permission_level: bearer.environment.permission_level,
+            program: bearer.environment.program.clone(),
         })?;
         let wanted = ModelRequest {
             model: bearer.agent.model.clone(),

@@ -8,10 +8,10 @@ use clap::Parser;
 
 /// Records a Claude Code binary against the scripted model.
 #[derive(Parser)]
-#[command(name = "record-claude", version)]
+#[command(name = "record-claude-code", version)]
 struct Arguments {
-    /// The `claude` binary.
-    program: PathBuf,
+    /// The root of the program's image.
+    image: PathBuf,
     /// The folder that gets the recordings.
     out: PathBuf,
     /// Scenarios to record; all without any.
@@ -29,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
         None => cache().context("set --scratch, HOME or XDG_CACHE_HOME")?,
     };
     let written = astrabox_testkit::record::claude(
-        &arguments.program,
+        &arguments.image.join("bin/claude"),
         &arguments.out,
         &scratch,
         &arguments.scenarios,
