@@ -24,7 +24,8 @@ impl Credentials {
         ];
         let each = kinds.into_iter().flat_map(|(kind, grants)| {
             grants.iter().map(move |grant| {
-                let hosts: Vec<_> = grant.hosts.iter().map(ToString::to_string).collect();
+                let mut hosts: Vec<_> = grant.hosts.iter().map(ToString::to_string).collect();
+                hosts.extend(grant.anywhere.then(|| "every host".to_owned()));
                 let name = [kind, &grant.handle].join(" ");
                 let (id, hosts) = (&grant.credential_id, hosts.join(", "));
                 format!("{}: {id}, to {hosts}", name.trim_end())
@@ -57,6 +58,11 @@ impl Credentials {
                 .values
                 .iter()
                 .all(|(id, value)| other.value(id) == Some(value.expose()))
+    }
+
+    /// Whether the credentials allow this destination, whatever the policy says.
+    pub(crate) fn allow(&self, host: &Host, port: u16) -> bool {
+        self.plan.allows(host, port)
     }
 
     /// Whether a credential may go to this host and port.

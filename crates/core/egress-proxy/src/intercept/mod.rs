@@ -17,14 +17,14 @@ use crate::connection::End;
 use crate::exchange::Side;
 use crate::record::{Asked, Ledger, deny};
 use crate::services::Services;
-use crate::sockets::{Prefixed, abort};
+use crate::sockets::{ReadAhead, abort};
 use crate::workload::{Admission, Workload};
 
 /// The client's side, as the server that it wants to speak to.
-type ClientTls = server::TlsStream<Prefixed>;
+type ClientTls = server::TlsStream<ReadAhead>;
 
 /// The upstream's side, verified.
-type UpstreamTls = client::TlsStream<TcpStream>;
+type UpstreamTls = client::TlsStream<ReadAhead>;
 
 /// Where a tunnel leads, and for whom.
 pub(crate) struct Tunnel<'a> {

@@ -1,5 +1,6 @@
 //! The egress proxy from a sandbox's side, against upstreams that record every byte they receive.
 
+mod answers;
 mod audit;
 mod bodies;
 mod clear;
