@@ -14,7 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn its_own_sandbox_holds_and_a_wider_call_is_asked_for() {
     let stage = must(Stage::of(&DEEPSEEK_HARNESS).await);
     let mut talk = must(stage.conversation("workspace-write").await);
-    let turn = must(talk.say("RUN: touch /workspace/in && touch ~/out; echo rc=$?").await);
+    let turn = must(
+        talk.say("RUN: touch /workspace/in && touch ~/out; echo rc=$?")
+            .await,
+    );
     assert!(turn.text().contains("rc=1"), "{}", turn.text());
     assert_eq!(must(talk.file("/workspace/in").await), "");
     assert!(talk.file("/home/agent/out").await.is_err());
@@ -30,7 +33,10 @@ async fn its_own_sandbox_holds_and_a_wider_call_is_asked_for() {
     assert_eq!(must(talk.file("/home/agent/out").await), "");
 
     must(talk.set_mode("read-only").await);
-    let turn = must(talk.say("RUN: touch /workspace/never; echo rc=$?\nWRITE never no").await);
+    let turn = must(
+        talk.say("RUN: touch /workspace/never; echo rc=$?\nWRITE never no")
+            .await,
+    );
     assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
     assert!(talk.file("/workspace/never").await.is_err());
     must(stage.clear().await);
@@ -95,7 +101,10 @@ async fn a_command_in_the_background_outlives_its_turn_and_is_told_in_a_turn_of_
 async fn a_call_of_a_sub_agent_is_asked_for_and_answered() {
     let stage = must(Stage::of(&DEEPSEEK_HARNESS).await);
     let mut talk = must(stage.conversation(DEEPSEEK_HARNESS.asking).await);
-    must(talk.send("SPAWN: RUN: touch /workspace/by-child\nSAY: it begins").await);
+    must(
+        talk.send("SPAWN: RUN: touch /workspace/by-child\nSAY: it begins")
+            .await,
+    );
     let asked = must(tokio::time::timeout(PATIENCE, talk.until_asked()).await);
     let asked = must(asked);
     let Some(Presentation::ToolApproval(approval)) = &asked.presentation else {

@@ -147,6 +147,20 @@ async fn a_codex_thread_that_rests_is_asked_how_its_turn_stands() {
 }
 
 #[tokio::test]
+async fn a_claude_program_that_rests_without_a_result_fails_its_turn_and_keeps_its_text() {
+    let settings = ["sessions.stall_timeout = \"1m\""];
+    let image = FaultImage::of(Protocol::Claude);
+    let stage = must(FaultStage::with(image, &settings).await);
+    let mut talk = must(stage.talk().await);
+    let prompt = "CALL: a\nRESULT: b\nSAY: done\nREST: ended\nOPEN";
+    let turn = say_within(&mut talk, prompt, SOON).await;
+    failed(&turn, "no_result");
+    assert_eq!(turn.text(), "done");
+    goes_on(&mut talk, "SAY: done").await;
+    must(stage.clear().await);
+}
+
+#[tokio::test]
 async fn a_codex_status_without_the_time_of_an_end_is_no_end() {
     let stage = must(FaultStage::of(Protocol::Codex).await);
     let mut talk = must(stage.talk().await);
@@ -185,5 +199,63 @@ async fn a_prompt_that_codex_refuses_is_a_failed_turn() {
     assert!(message.contains("refused"), "{message}");
     let turn = say_within(&mut talk, "SAY: next", Duration::from_secs(5)).await;
     completed(&turn);
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn a_prompt_that_an_acp_program_refuses_is_a_failed_turn() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    let turn = say_within(&mut talk, "REFUSE", SOON).await;
+    let message = failed(&turn, "input_rejected");
+    assert!(message.contains("refused"), "{message}");
+    let turn = say_within(&mut talk, "SAY: next", Duration::from_secs(5)).await;
+    completed(&turn);
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn what_an_acp_program_replays_is_not_journaled_again() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    completed(&must(talk.say("SAY: once").await));
+    release(&talk).await;
+    completed(&must(talk.say("SAY: twice").await));
+    let journal = must(talk.journal().await);
+    assert_eq!(
+        count(&journal, "message.completed"),
+        2,
+        "{}",
+        show(&journal)
+    );
+    assert!(
+        !show(&journal).contains("said before"),
+        "{}",
+        show(&journal)
+    );
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_of_pi_is_no_end_of_its_turn() {
+    let stage = must(FaultStage::of(Protocol::Pi).await);
+    let mut talk = must(stage.talk().await);
+    // `agent_end` comes, and the program lives on and goes on.
+    let prompt = "SAY: one\nREST: ended\nRUN: sleep 0.3\nSAY: two";
+    let turn = say_within(&mut talk, prompt, SOON).await;
+    completed(&turn);
+    assert_eq!(turn.text(), "onetwo");
+    let journal = must(talk.journal().await);
+    assert_eq!(count(&journal, "turn.ended"), 1, "{}", show(&journal));
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn a_turn_of_pi_in_which_nothing_is_said_is_no_success() {
+    let stage = must(FaultStage::of(Protocol::Pi).await);
+    let mut talk = must(stage.talk().await);
+    let turn = say_within(&mut talk, "STDERR: not a word\nEND", SOON).await;
+    failed(&turn, "no_result");
+    goes_on(&mut talk, "not a word").await;
     must(stage.clear().await);
 }

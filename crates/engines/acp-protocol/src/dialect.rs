@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::settings::Wish;
 use crate::state::{Conversation, Speaker, UsageScope};
-use crate::wire::{Answer, Fields};
+use crate::wire::{Answer, Fields, RpcError};
 
 /// What one program has beyond ACP, and what it leaves open. Its state is part of every checkpoint (EN8), so it
 /// holds what is open and no more. Every hook has a default: a program that only speaks ACP needs none.
@@ -107,6 +107,11 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
     ) {
     }
 
+    /// The stable name of what failed, where the program answered a prompt with an error of its own.
+    fn failure(&self, _error: &RpcError) -> Option<&'static str> {
+        None
+    }
+
     /// A turn ended, or the process did: what was open in it is over.
     fn turn_ended(&mut self) {}
 
@@ -130,18 +135,18 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
         Err(Error::new(ErrorKind::InvalidAnswer, "answer", text))
     }
 
-    /// Stops a child run. Called only when `POWERS.child_run_control`.
+    /// Stops a child run: a child session of ACP, unless the program has others. Called only when
+    /// `POWERS.child_run_control`.
     ///
     /// # Errors
     /// When there is no such run.
     fn stop_child(
         &mut self,
-        _run: &ChildRunId,
-        _conversation: &mut Conversation,
-        _effects: &mut Effects,
+        run: &ChildRunId,
+        conversation: &mut Conversation,
+        effects: &mut Effects,
     ) -> Result<()> {
-        let text = "this program's child runs cannot be stopped";
-        Err(Error::new(ErrorKind::Unsupported, "stop child", text))
+        conversation.stop_session(run, effects)
     }
 
     /// The tools that the program told of.

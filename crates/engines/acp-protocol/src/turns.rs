@@ -52,7 +52,11 @@ impl<D: Dialect> AcpProtocol<D> {
                 let used = Tokens::of(&fields.fields("usage"));
                 (ended(&fields), used.map(|used| (used, *result)))
             }
-            Err(error) => (failed(error, stopping), None),
+            Err(error) => {
+                let named = self.dialect.failure(error).filter(|_| !stopping);
+                let named = named.map(|reason| Ending::failed(reason, error.text()));
+                (named.unwrap_or_else(|| failed(error, stopping)), None)
+            }
         };
         let usage = used.and_then(|(used, result)| {
             let native = Fields::of(result).json("usage");
@@ -139,6 +143,8 @@ impl Conversation {
             let message = context_text(&Fields::of(context.text()));
             self.note("context_usage", message, Some(context), effects);
         }
+        // Before the end, so that it is known whether questions of child runs outlive the turn.
+        self.tell_background(effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),
             Ending::Interrupted => effects.emit.interrupted(usage),
@@ -166,6 +172,11 @@ impl Conversation {
         used.map(Tokens::usage)
     }
 
+    /// What the conversation had used before this process began, where the program knows it.
+    pub fn used_before(&mut self, tokens: Tokens) {
+        self.total = Some(tokens);
+    }
+
     pub(crate) fn want_stop(&mut self, effects: &mut Effects) {
         let session = Value::Object(self.params());
         let Some(turn) = &mut self.turn else {
@@ -189,6 +200,8 @@ impl Conversation {
         let message = exit_text(exit, stderr);
         self.settle_all(true, effects);
         self.withdraw_all("the program has ended", effects);
+        self.children_ended(effects);
+        self.release_terminals(effects);
         self.waiting.clear();
         self.asked.clear();
         if bound {

@@ -182,7 +182,10 @@ impl Dialect for DshDialect {
     }
 
     fn exited(&mut self, effects: &mut Effects) {
-        let running = self.children.iter_mut().filter(|(_, child)| child.is_running());
+        let running = self
+            .children
+            .iter_mut()
+            .filter(|(_, child)| child.is_running());
         for (id, child) in running {
             child.state = ChildRunState::Stopped;
             effects.emit.child_run(child.fact(id), None);
@@ -336,7 +339,10 @@ fn answer_of(asked: &[Asked], answer: &InteractionAnswer) -> Result<Value> {
     let invalid = |text: String| Error::new(ErrorKind::InvalidAnswer, "answer", text);
     match answer {
         InteractionAnswer::Reply { answers } => {
-            if let Some(id) = answers.keys().find(|id| !asked.iter().any(|one| one.id == **id)) {
+            if let Some(id) = answers
+                .keys()
+                .find(|id| !asked.iter().any(|one| one.id == **id))
+            {
                 return Err(invalid(format!("no question has the id `{id}`")));
             }
             let answers = asked.iter().map(|one| {
@@ -352,9 +358,7 @@ fn answer_of(asked: &[Asked], answer: &InteractionAnswer) -> Result<Value> {
             });
             Ok(json!({"answers": answers.collect::<Vec<_>>()}))
         }
-        InteractionAnswer::Decline { comment } => {
-            Ok(json!({"declined": true, "comment": comment}))
-        }
+        InteractionAnswer::Decline { comment } => Ok(json!({"declined": true, "comment": comment})),
         InteractionAnswer::Choose { .. } => {
             Err(invalid("a question is answered by a reply".to_owned()))
         }

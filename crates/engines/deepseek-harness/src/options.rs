@@ -214,10 +214,7 @@ mod tests {
     #[test]
     fn a_mode_is_known_by_its_native_name() {
         for mode in &PERMISSION_MODES {
-            assert_eq!(
-                demand_mode(mode.name).expect(mode.name).name(),
-                mode.name
-            );
+            assert_eq!(demand_mode(mode.name).expect(mode.name).name(), mode.name);
         }
         for unknown in ["custom", "auto", "Ask", ""] {
             let error = demand_mode(unknown).expect_err(unknown).to_string();
@@ -237,7 +234,10 @@ mod tests {
             ("session", json!({"cwd": "/"})),
             ("model", json!({"id": "x"})),
             ("profile", json!({"acp": {"config": {}}})),
-            ("profile", json!({"session-log-deepseek": {"disabled": false}})),
+            (
+                "profile",
+                json!({"session-log-deepseek": {"disabled": false}}),
+            ),
             ("profile", json!({"llm-pi-ai": {"config": {}}})),
             ("profile", json!({"tool-workflow": {"insert": []}})),
             ("profile", json!({"tool-workflow": {"name": "./x.mjs"}})),

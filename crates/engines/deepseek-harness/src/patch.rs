@@ -60,20 +60,35 @@ pub(crate) fn patch(context: &EngineStartupContext, mode: &Mode) -> Result<Value
             // An expression in the form that the program gives its `!!js` texts.
             "stream": {"__jsExpr": "ctx.astraboxWire"},
         }}),
-        row("session-persistence-jsonl", json!({
-            "root": format!("{HOME}/{SESSIONS}"),
-            // Whole lines, which a torn tail can be cut to.
-            "compression": "none",
-        })),
-        row("sandbox-policy", json!({"mode": mode.sandbox, "workspaceRoot": WORKSPACE})),
+        row(
+            "session-persistence-jsonl",
+            json!({
+                "root": format!("{HOME}/{SESSIONS}"),
+                // Whole lines, which a torn tail can be cut to.
+                "compression": "none",
+            }),
+        ),
+        row(
+            "sandbox-policy",
+            json!({"mode": mode.sandbox, "workspaceRoot": WORKSPACE}),
+        ),
         row("approval", json!({"policy": mode.approval})),
-        row("permission", json!({"presets": presets(), "defaultPreset": mode.name()})),
-        row("agent-default-model", json!({"provider": route.name(), "model": model})),
-        row("system-prompt", json!({
-            "personaPrefix": "You are a coding agent powered by the {{model}} model.",
-            // A variable of the plugin's, so that braces in the text stand for themselves.
-            "personaSuffix": if agent.system.is_empty() { "" } else { "{{agent_instructions}}" },
-        })),
+        row(
+            "permission",
+            json!({"presets": presets(), "defaultPreset": mode.name()}),
+        ),
+        row(
+            "agent-default-model",
+            json!({"provider": route.name(), "model": model}),
+        ),
+        row(
+            "system-prompt",
+            json!({
+                "personaPrefix": "You are a coding agent powered by the {{model}} model.",
+                // A variable of the plugin's, so that braces in the text stand for themselves.
+                "personaSuffix": if agent.system.is_empty() { "" } else { "{{agent_instructions}}" },
+            }),
+        ),
         row("web", json!({"fetchProvider": "http"})),
         row("tool-web", json!({"fetch": true, "search": false})),
     ];
@@ -102,7 +117,10 @@ fn own_rows(profile: &Map<String, Value>) -> Result<Vec<Value>> {
         let Value::Object(row) = row else {
             return Err(invalid(format!("`profile.{id}` must be an object")));
         };
-        if let Some(key) = row.keys().find(|key| !["config", "disabled"].contains(&key.as_str())) {
+        if let Some(key) = row
+            .keys()
+            .find(|key| !["config", "disabled"].contains(&key.as_str()))
+        {
             let text = format!("`profile.{id}.{key}` is not known; there are: config, disabled");
             return Err(invalid(text));
         }

@@ -107,7 +107,9 @@ fn mode(context: &EngineStartupContext) -> Result<&'static Mode> {
 fn settings(context: &EngineStartupContext, mode: &Mode) -> Settings {
     let agent = &context.agent;
     let options = block(&agent.engine_options, "session");
-    let wishes = options.into_iter().map(|(id, value)| Wish::Option { id, value });
+    let wishes = options
+        .into_iter()
+        .map(|(id, value)| Wish::Option { id, value });
     Settings {
         cwd: WORKSPACE.to_owned(),
         mcp_servers: agent.mcp_servers.iter().map(found_by_path).collect(),

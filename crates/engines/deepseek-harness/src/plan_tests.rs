@@ -106,7 +106,11 @@ fn a_model_is_asked_in_the_manner_of_its_endpoint() {
     for (model, kind, route) in [
         ("m-1", CredentialKind::ApiKey, "gateway"),
         ("m-1", CredentialKind::Bearer, "gateway"),
-        ("deepseek-v4-pro", CredentialKind::ApiKey, "deepseek-official"),
+        (
+            "deepseek-v4-pro",
+            CredentialKind::ApiKey,
+            "deepseek-official",
+        ),
         // The official route knows no bearer token.
         ("deepseek-v4-pro", CredentialKind::Bearer, "gateway"),
     ] {
@@ -138,7 +142,10 @@ fn a_model_is_asked_in_the_manner_of_its_endpoint() {
 #[test]
 fn instructions_are_a_value_and_no_template() {
     let mut context = context();
-    assert_eq!(row(&context, "system-prompt")["config"]["personaSuffix"], "");
+    assert_eq!(
+        row(&context, "system-prompt")["config"]["personaSuffix"],
+        ""
+    );
     context.agent.system = "Say {{model}}.".to_owned();
     let suffix = &row(&context, "system-prompt")["config"]["personaSuffix"];
     assert_eq!(suffix, "{{agent_instructions}}");
@@ -167,7 +174,10 @@ fn an_agents_rows_and_options_reach_the_program_verbatim() {
     assert_eq!(plan.settings.wishes, [wish]);
     set(&mut context, "profile", json!({"tool-workflow": true}));
     let error = Plan::of(&context).expect_err("it is no row");
-    assert!(error.to_string().contains("profile.tool-workflow"), "{error}");
+    assert!(
+        error.to_string().contains("profile.tool-workflow"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -192,6 +202,9 @@ fn a_command_of_an_mcp_server_is_found_on_the_path() {
         else {
             panic!("it stays a process");
         };
-        assert_eq!((found.as_str(), with), (command, args.iter().map(|arg| (*arg).to_owned()).collect()));
+        assert_eq!(
+            (found.as_str(), with),
+            (command, args.iter().map(|arg| (*arg).to_owned()).collect())
+        );
     }
 }

@@ -220,7 +220,10 @@ mod tests {
             ("# AGENTS.md instructions for /workspace\n\nx", None),
             ("Current runtime context. This snapshot", None),
             ("background job bash-1 (bash: true) finished", None),
-            ("SAY: xYour parent agent id is \"p\". Before", Some("SAY: x")),
+            (
+                "SAY: xYour parent agent id is \"p\". Before",
+                Some("SAY: x"),
+            ),
             ("", None),
         ];
         for (text, expected) in cases {

@@ -204,7 +204,9 @@ const SCENARIOS: &[Scenario] = &[
             ),
             Reply("Blue"),
             Ended,
-            Prompt(r#"TOOL: ask_user_question {"questions": [{"id": "name", "question": "Who?"}]}"#),
+            Prompt(
+                r#"TOOL: ask_user_question {"questions": [{"id": "name", "question": "Who?"}]}"#,
+            ),
             Decline,
             Ended,
         ],
@@ -311,9 +313,7 @@ const SCENARIOS: &[Scenario] = &[
         &[
             Prompt("SPAWN: SAY: first\nSAY: it begins"),
             Ended,
-            Prompt(
-                r#"TOOL: send_message {"agent_id": "{child}", "message": "SAY: second"}"#,
-            ),
+            Prompt(r#"TOOL: send_message {"agent_id": "{child}", "message": "SAY: second"}"#),
             Ended,
         ],
     ),
@@ -635,7 +635,8 @@ impl Player<'_> {
                     .flatten()
                     .map(|question| json!({ "id": question["id"], "selected": [option] }))
                     .collect();
-                self.answer(&asked["id"], json!({ "answers": answers })).await
+                self.answer(&asked["id"], json!({ "answers": answers }))
+                    .await
             }
             Decline => {
                 let asked = self.requested("_astrabox/question").await?;
@@ -654,7 +655,8 @@ impl Player<'_> {
             Held(name) => Ok(self.model.wait_until_held(name, HOLD_DEADLINE).await?),
             Interrupt => {
                 let params = json!({ "sessionId": self.session });
-                let line = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
+                let line =
+                    json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
                 self.stream.send(&line).await?;
                 match self.asked.take() {
                     Some(id) => {
@@ -694,7 +696,9 @@ impl Player<'_> {
     async fn request(&mut self, method: &str, params: Value) -> Result<Value, Error> {
         let id = self.ask(method, params).await?;
         let answers = |message: &Value| message["id"] == id;
-        let answer = self.until(&format!("the answer to {method}"), answers).await?;
+        let answer = self
+            .until(&format!("the answer to {method}"), answers)
+            .await?;
         match answer.get("result") {
             Some(result) => Ok(result.clone()),
             None => Err(Error::Refused {
@@ -705,11 +709,7 @@ impl Player<'_> {
     }
 
     /// Reads until a message fits, and notes the child runs on the way.
-    async fn until(
-        &mut self,
-        what: &str,
-        fits: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Error> {
+    async fn until(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value, Error> {
         let child = &mut self.child;
         self.stream
             .until(what, |message| {
@@ -726,13 +726,15 @@ impl Player<'_> {
 
     /// The next request of the program with this method.
     async fn requested(&mut self, method: &str) -> Result<Value, Error> {
-        self.until(method, |message| message["method"] == method).await
+        self.until(method, |message| message["method"] == method)
+            .await
     }
 
     async fn permit(&mut self, option: &str) -> Result<(), Error> {
         let asked = self.requested("session/request_permission").await?;
         let outcome = json!({ "outcome": "selected", "optionId": option });
-        self.answer(&asked["id"], json!({ "outcome": outcome })).await
+        self.answer(&asked["id"], json!({ "outcome": outcome }))
+            .await
     }
 
     async fn answer(&mut self, id: &Value, result: Value) -> Result<(), Error> {

@@ -14,13 +14,15 @@ use crate::figure::{Effort, Found, Row, Statistic, Unit, median};
 use crate::sessions::{Served, Session};
 
 /// An engine that can be measured: it is linked and its image is built.
-struct Subject {
-    dialect: &'static dyn Dialect,
-    root: PathBuf,
+pub(crate) struct Subject {
+    pub(crate) dialect: &'static dyn Dialect,
+    pub(crate) root: PathBuf,
+    /// The size of its image.
+    pub(crate) bytes: u64,
 }
 
 /// The engines asked for; notes what is missing of the others.
-async fn subjects(effort: &Effort, found: &mut Found) -> Result<Vec<Subject>> {
+pub(crate) async fn subjects(effort: &Effort, found: &mut Found) -> Result<Vec<Subject>> {
     let linked = Registry::<Registration>::linked()?;
     let store = ImageStore::open(&ImageStore::default_dir()?).await?;
     let mut subjects = Vec::new();
@@ -40,6 +42,7 @@ async fn subjects(effort: &Effort, found: &mut Found) -> Result<Vec<Subject>> {
             Some(image) => subjects.push(Subject {
                 dialect: *dialect,
                 root: image.root,
+                bytes: image.bytes,
             }),
             None => found.notes.push(format!(
                 "{kind} is not measured: its image is not built; run `astrabox image build {kind}`"

@@ -13,7 +13,7 @@ use crate::figure::{Effort, Found, Row, Statistic, Unit};
 use crate::sessions::{FAKE_NOTE, Served};
 
 /// How long a process is left alone before it is looked at.
-const REST: Duration = Duration::from_secs(1);
+pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// Resident memory at rest.
 pub(crate) async fn resident(effort: Effort) -> Result<Found> {
@@ -118,7 +118,7 @@ pub(crate) async fn long_line(_: Effort) -> Result<Found> {
 }
 
 /// A size that the kernel tells of a process, bytes.
-fn memory(pid: u32, name: &str) -> Result<f64> {
+pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()
@@ -131,12 +131,12 @@ fn memory(pid: u32, name: &str) -> Result<f64> {
 }
 
 /// Lets the peak begin again at what is resident now.
-fn forget_peak(pid: u32) -> Result<()> {
+pub(crate) fn forget_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("begin the peak again")
 }
 
 /// The runners of a server's sandboxes.
-fn runners(server: &Path) -> Result<Vec<u32>> {
+pub(crate) fn runners(server: &Path) -> Result<Vec<u32>> {
     let sandboxes = server.join("state/sandbox/local/sandboxes");
     let mut pids = Vec::new();
     for entry in fs::read_dir(sandboxes)? {

@@ -98,7 +98,11 @@ fn a_running_child_is_stopped_and_no_other() {
     let asked = driver.last("_astrabox/stop");
     assert_eq!(asked["params"], json!({"sessionId": SESSION, "id": "kid"}));
     driver.refuse_last("_astrabox/stop", -32602, "it is gone");
-    tell(&mut driver, "child", json!({"id": "kid", "state": "stopped"}));
+    tell(
+        &mut driver,
+        "child",
+        json!({"id": "kid", "state": "stopped"}),
+    );
     assert!(driver.stop_child("kid").is_err());
     let told = driver.told().join("\n");
     assert!(told.contains("child_run_not_stopped"), "{told}");
@@ -145,7 +149,9 @@ fn a_question_is_answered_in_the_tools_form() {
             .collect::<BTreeMap<_, Vec<_>>>(),
     };
     for wrong in [choose("Red"), reply(&[("other", &["x"])])] {
-        let error = driver.answer("astrabox-1", &wrong).expect_err("it does not fit");
+        let error = driver
+            .answer("astrabox-1", &wrong)
+            .expect_err("it does not fit");
         assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
     }
     let answer = reply(&[("colour", &["Blue"]), ("name", &["me", "you"])]);
@@ -173,7 +179,11 @@ fn what_is_not_known_is_kept_and_answered() {
     tell(&mut driver, "new_thing", json!({"a": 1}));
     driver.asks("astrabox-1", "_astrabox/new_question", &json!({}));
     // A question that belongs to no turn has nobody to answer it.
-    driver.asks("astrabox-2", "_astrabox/question", &json!({"questions": []}));
+    driver.asks(
+        "astrabox-2",
+        "_astrabox/question",
+        &json!({"questions": []}),
+    );
     let told = driver.told().join("\n");
     assert!(told.contains("unknown_event"), "{told}");
     assert_eq!(told.matches("unknown_request").count(), 2, "{told}");

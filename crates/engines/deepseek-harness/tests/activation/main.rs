@@ -131,7 +131,8 @@ async fn a_conversation_without_its_log_is_lost() {
     for (content, lost) in [(None, true), (Some(""), true), (Some("{}\n"), false)] {
         let workload = workload();
         if let Some(content) = content {
-            let file = format!("/home/agent/.dsh/sessions/--workspace--/{native_key}/session.v4.jsonl");
+            let file =
+                format!("/home/agent/.dsh/sessions/--workspace--/{native_key}/session.v4.jsonl");
             workload
                 .files()
                 .write(&path(&file), Bytes::from(content), WriteOptions::default())

@@ -55,7 +55,8 @@ async fn live(mut io: ProgramIo, quirk: Quirk) -> i32 {
                     Quirk::Faithful => "session-1".to_owned(),
                     _ => "another-conversation".to_owned(),
                 };
-                let opened = json!({"sessionId": session.key, "configOptions": [], "modes": modes()});
+                let opened =
+                    json!({"sessionId": session.key, "configOptions": [], "modes": modes()});
                 respond(&io, id, &opened);
             }
             Some("session/resume") => {
@@ -64,7 +65,8 @@ async fn live(mut io: ProgramIo, quirk: Quirk) -> i32 {
                     Quirk::Faithful => key.unwrap_or_default().to_owned(),
                     _ => "another-conversation".to_owned(),
                 };
-                let opened = json!({"sessionId": session.key, "configOptions": [], "modes": modes()});
+                let opened =
+                    json!({"sessionId": session.key, "configOptions": [], "modes": modes()});
                 respond(&io, id, &opened);
             }
             Some("session/prompt") => {
@@ -168,8 +170,7 @@ async fn act(
             ];
             let params =
                 json!({"sessionId": key, "toolCall": {"toolCallId": call}, "options": options});
-            let request =
-                json!({"id": session.turn, "method": "session/request_permission", "params": params});
+            let request = json!({"id": session.turn, "method": "session/request_permission", "params": params});
             say(io, request);
             return wait(io, session, prompt, Some(word)).await;
         }
@@ -191,24 +192,36 @@ async fn act(
 
 fn child(io: &ProgramIo, session: &Session, word: &str) {
     let key = &session.key;
-    let (call, kid) = (format!("call-{}", session.turn), format!("kid-{}", session.turn));
+    let (call, kid) = (
+        format!("call-{}", session.turn),
+        format!("kid-{}", session.turn),
+    );
     let begun = json!({
         "sessionUpdate": "tool_call", "toolCallId": call, "title": "subagent", "kind": "other",
         "status": "in_progress", "rawInput": {"description": "a task", "prompt": word},
     });
     update(io, key, &begun);
-    let state = |state: &str| {
-        json!({"id": kid, "parent": key, "state": state, "title": "a task", "callId": call})
-    };
+    let state = |state: &str| json!({"id": kid, "parent": key, "state": state, "title": "a task", "callId": call});
     tell(io, "child", &state("running"));
-    let content = json!([{"type": "content", "content": {"type": "text", "text": "started subagent"}}]);
+    let content =
+        json!([{"type": "content", "content": {"type": "text", "text": "started subagent"}}]);
     let done = json!({
         "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "completed", "content": content,
     });
     update(io, key, &done);
-    message(io, &kid, &format!("{kid}:1/0"), &format!("the child says {word}"));
+    message(
+        io,
+        &kid,
+        &format!("{kid}:1/0"),
+        &format!("the child says {word}"),
+    );
     tell(io, "child", &state("completed"));
-    message(io, key, &format!("{key}:{}/1", session.turn), "the child is done");
+    message(
+        io,
+        key,
+        &format!("{key}:{}/1", session.turn),
+        "the child is done",
+    );
 }
 
 /// Listens until the answer to what was asked comes, or an interrupt.
