@@ -118,7 +118,9 @@ fn settings(context: &EngineStartupContext, mode: &Mode) -> Settings {
         instructions: String::new(),
         mode: Some(mode.name().to_owned()),
         wishes: wishes.collect::<VecDeque<_>>(),
-        open: Map::new(),
+        // It reads and writes files and runs commands itself.
+        serve: None,
+        meta: Map::new(),
     }
 }
 
