@@ -108,7 +108,7 @@ impl Conversation {
     }
 
     /// Tells that the input of the running turn was taken, once: with the first that the program says after it.
-    pub(crate) fn consume(&mut self, effects: &mut Effects) {
+    pub fn consume(&mut self, effects: &mut Effects) {
         let session = self.params();
         let Some(turn) = &mut self.turn else {
             return;

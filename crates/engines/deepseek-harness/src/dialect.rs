@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use astrabox_acp_protocol::wire::{Answer, Fields};
+use astrabox_acp_protocol::wire::{Answer, Fields, INTERNAL_ERROR};
 use astrabox_acp_protocol::{Conversation, Dialect, Ending, Saying, Speaker, Tokens, UsageScope};
 use astrabox_engine::line::{Effects, Powers};
 use astrabox_engine::{Error, ErrorKind, Result};
@@ -132,6 +132,20 @@ impl Dialect for DshDialect {
         if let Err(error) = answer {
             let message = format!("{tag}: {}", error.text());
             conversation.note("child_run_not_stopped", message, None, effects);
+        }
+    }
+
+    fn on_prompt_answer(
+        &mut self,
+        answer: &Answer<'_>,
+        conversation: &mut Conversation,
+        effects: &mut Effects,
+    ) {
+        // A prompt that it does not take is answered with another error.
+        if let Err(error) = answer
+            && error.code == INTERNAL_ERROR
+        {
+            conversation.consume(effects);
         }
     }
 
