@@ -9,7 +9,8 @@ pub(crate) const VERSION: &str = "0.19.0";
 pub(crate) const PACKAGES: &str = "python";
 
 /// Loads the server, and with it what it cannot do without.
-const TRIED: &str = "import acp_adapter.server, hermes_cli, mcp, run_agent; print(hermes_cli.__version__)";
+const TRIED: &str = "import sys; sys.path.insert(1, sys.argv[1]); \
+    import acp_adapter.server, hermes_cli, mcp, run_agent; print(hermes_cli.__version__)";
 
 /// The recipe of the Hermes image.
 ///
@@ -31,7 +32,7 @@ pub(crate) fn recipe() -> ImageRecipe {
         }],
         check: RecipeCheck {
             program: "python3",
-            arguments: &["-P", "-s", "-c", TRIED],
+            arguments: &["-P", "-s", "-B", "-c", TRIED],
             expect: VERSION,
         },
         licence: "MIT; its packages are MIT, BSD, Apache-2.0, MPL-2.0 (certifi, tqdm), PSF-2.0 and HPND (Pillow)",
