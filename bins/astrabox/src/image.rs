@@ -23,6 +23,17 @@ pub(crate) enum Command {
         /// The engine's kind, as codex; all engines when left out
         engine: Option<String>,
     },
+    /// Makes an image out of a folder that holds a program, for environments that name their program
+    Import {
+        /// The folder; everything in it goes into the image
+        folder: std::path::PathBuf,
+        /// The engine's kind
+        #[arg(long, default_value = "acp")]
+        engine: String,
+        /// The program's version
+        #[arg(long)]
+        version: String,
+    },
     /// The images of this user
     List,
     /// Removes an image
@@ -51,6 +62,25 @@ pub(crate) async fn run(global: &Global, command: Command) -> anyhow::Result<()>
                 built = build(&store, &out, engine.as_deref()) => built,
                 _ = tokio::signal::ctrl_c() => Err(Failure::with_code(INTERRUPTED, "interrupted; nothing of the image was kept")),
             }
+        }
+        Command::Import {
+            folder,
+            engine,
+            version,
+        } => {
+            let progress = Shown::new(&format!("{engine}:{version}"), out.is_json());
+            let imported = tokio::select! {
+                imported = store.import(&engine, &version, &folder, &progress) => imported,
+                _ = tokio::signal::ctrl_c() => {
+                    return Err(Failure::with_code(INTERRUPTED, "interrupted; nothing of the image was kept"));
+                }
+            };
+            progress.finish();
+            let image = imported?;
+            out.done(
+                &describe(&image, &out),
+                &format!("{} is there ({})", image.name, bytes::show(image.bytes)),
+            )
         }
         Command::List => {
             let rows = store

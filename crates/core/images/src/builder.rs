@@ -32,7 +32,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// The folders of a staging folder.
 const PROJECT: &str = "project";
-const IMAGE: &str = "image";
+pub(crate) const IMAGE: &str = "image";
 const CHECK_HOME: &str = "home";
 const CHECK_TMP: &str = "tmp";
 const REPLACED: &str = "replaced";
@@ -266,31 +266,54 @@ impl Build<'_> {
         }
     }
 
-    /// Takes the staging folder over, which goes with what is left in it.
     async fn publish(&self, staging: Arc<Staging>, files: Vec<FileEntry>) -> Result<()> {
-        let manifest = Manifest {
-            name: self.image.clone(),
-            engine: self.engine.to_owned(),
-            version: self.recipe.version.to_owned(),
-            recipe_digest: recipe_digest(self.engine, self.recipe),
-            architecture: std::env::consts::ARCH.to_owned(),
-            licence: self.recipe.licence.to_owned(),
-            built_at: Timestamp::now(),
-            files,
+        let described = Described {
+            engine: self.engine,
+            version: self.recipe.version,
+            digest: recipe_digest(self.engine, self.recipe),
+            licence: self.recipe.licence,
         };
-        let target = self.store.image_dir(&self.name);
-        if is_mounted(&target) {
-            // A damaged image that is still run: replacing it would pull it from under its sandboxes.
-            return Err(Error::InUse {
-                image: self.image.clone(),
-            });
-        }
-        joined(spawn_blocking(move || {
-            publish_dir(&staging, &manifest, &target)
-        }))
-        .await
-        .map_err(io_error(&self.image, "give the image its name"))
+        publish(self.store, &self.name, described, staging, files).await
     }
+}
+
+/// What a manifest tells besides the files.
+pub(crate) struct Described<'a> {
+    pub(crate) engine: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) digest: String,
+    pub(crate) licence: &'a str,
+}
+
+/// Gives a finished image its name. Takes the staging folder over, which goes with what is left in it.
+pub(crate) async fn publish(
+    store: &ImageStore,
+    name: &ImageName,
+    described: Described<'_>,
+    staging: Arc<Staging>,
+    files: Vec<FileEntry>,
+) -> Result<()> {
+    let image = name.to_string();
+    let manifest = Manifest {
+        name: image.clone(),
+        engine: described.engine.to_owned(),
+        version: described.version.to_owned(),
+        recipe_digest: described.digest,
+        architecture: std::env::consts::ARCH.to_owned(),
+        licence: described.licence.to_owned(),
+        built_at: Timestamp::now(),
+        files,
+    };
+    let target = store.image_dir(name);
+    if is_mounted(&target) {
+        // A damaged image that is still run: replacing it would pull it from under its sandboxes.
+        return Err(Error::InUse { image });
+    }
+    joined(spawn_blocking(move || {
+        publish_dir(&staging, &manifest, &target)
+    }))
+    .await
+    .map_err(io_error(&image, "give the image its name"))
 }
 
 /// The tree of an image, beside its manifest.
@@ -321,7 +344,7 @@ fn publish_dir(staging: &Staging, manifest: &Manifest, target: &Path) -> io::Res
 }
 
 /// Makes a folder that everybody may read, whatever the umask is; an existing one stays as it is.
-fn make_open_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn make_open_dir(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o755).create(dir) {
         Ok(()) => fs::set_permissions(dir, Permissions::from_mode(0o755)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

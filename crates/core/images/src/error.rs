@@ -35,6 +35,12 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// The folder cannot become an image.
+    #[error("the folder cannot become an image: {what}")]
+    Import {
+        /// Why, with the remedy.
+        what: String,
+    },
     /// The program does not run on this host.
     #[error(
         "image `{image}` is for {supported} and this host is {host}: use a host of such an architecture"

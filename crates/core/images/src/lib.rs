@@ -20,6 +20,7 @@ mod builder;
 mod client;
 mod digest;
 mod error;
+mod import;
 mod lock;
 mod manifest;
 mod mounts;

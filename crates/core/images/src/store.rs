@@ -16,6 +16,7 @@ use crate::blocking::{follow, joined};
 use crate::builder::{self, ROOT};
 use crate::client::{Clients, Environment, PackageClient};
 use crate::error::io_error;
+use crate::import;
 use crate::manifest::Manifest;
 use crate::mounts::is_mounted;
 use crate::name::is_engine_kind;
@@ -131,6 +132,22 @@ impl ImageStore {
         progress: &dyn Progress,
     ) -> Result<Image> {
         builder::build(self, engine, recipe, progress).await
+    }
+
+    /// Makes an image of the engine out of everything in a folder, for programs that have no recipe. It is named after
+    /// its content; the same content gives the same image.
+    ///
+    /// # Errors
+    /// `Import` for a folder with links or other than plain files, or a bad version; `InUse` while the same one is being
+    /// made.
+    pub async fn import(
+        &self,
+        engine: &str,
+        version: &str,
+        folder: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Image> {
+        import::import(self, engine, version, folder, progress).await
     }
 
     /// The image of this name, or, for an engine's kind, the one of this engine that was built last.

@@ -617,3 +617,36 @@ async fn a_damaged_image_can_be_removed() {
     cache.store.remove(&image.name).await.unwrap();
     assert!(cache.store.list().await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_folder_becomes_an_image_that_is_named_after_its_content() {
+    let cache = Cache::of(Fake::open()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let import = |version: &'static str| cache.store.import("acp", version, folder.path(), &Silent);
+    let empty = import("1.0").await.unwrap_err().to_string();
+    assert!(empty.contains("is empty"), "{empty}");
+    fs::create_dir_all(folder.path().join("bin")).unwrap();
+    fs::write(folder.path().join("bin/agent"), PROGRAM).unwrap();
+    let mode = fs::Permissions::from_mode(0o750);
+    fs::set_permissions(folder.path().join("bin/agent"), mode).unwrap();
+    let image = import("1.0").await.unwrap();
+    assert!(image.name.starts_with("acp:1.0-"), "{}", image.name);
+    let mode = fs::metadata(image.root.join("bin/agent"))
+        .unwrap()
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o555);
+    cache.store.verify(&image.name).await.unwrap();
+    assert_eq!(import("1.0").await.unwrap(), image);
+    fs::write(folder.path().join("bin/other"), "x").unwrap();
+    assert_ne!(import("1.0").await.unwrap().name, image.name);
+    symlink("/etc", folder.path().join("etc")).unwrap();
+    for (version, text) in [
+        ("1.0", "`etc` is neither"),
+        ("../1", "version"),
+        ("", "version"),
+    ] {
+        let error = import(version).await.unwrap_err().to_string();
+        assert!(error.contains(text), "{version}: {error}");
+    }
+    assert!(cache.has_no_staging());
+}

@@ -47,6 +47,27 @@ pub(crate) fn copy(
     for copy in copies {
         all.extend(sources(installation, copy)?);
     }
+    copy_sources(all, root, control)
+}
+
+/// Copies everything in `folder` into the empty folder `root`, and tells what is there now.
+pub(crate) fn copy_all(
+    folder: &Path,
+    root: &Path,
+    control: &Control,
+) -> Result<Vec<FileEntry>, CopyError> {
+    let all = sources_below(folder, "", "")?;
+    if all.is_empty() {
+        return Err(CopyError::Recipe("the folder is empty".to_owned()));
+    }
+    copy_sources(all, root, control)
+}
+
+fn copy_sources(
+    all: Vec<Source>,
+    root: &Path,
+    control: &Control,
+) -> Result<Vec<FileEntry>, CopyError> {
     let total = all.iter().map(|source| source.bytes).sum();
     control.total.store(total, Ordering::Relaxed);
     let mut files = BTreeMap::new();
@@ -145,23 +166,26 @@ fn sources(installation: &Path, copy: &RecipeCopy) -> Result<Vec<Source>, CopyEr
     if !found.is_dir() {
         return Err(not_plain(copy.from));
     }
-    let refused = |error| CopyError::Io(copy.to.to_owned(), error);
+    sources_below(&from, &format!("{}/", copy.from), &format!("{}/", copy.to))
+}
+
+/// The files below a folder; `told` and `to` stand before their paths in messages and in the image.
+fn sources_below(from: &Path, told: &str, to: &str) -> Result<Vec<Source>, CopyError> {
+    let refused = |error| CopyError::Io(to.trim_end_matches('/').to_owned(), error);
     let mut sources = Vec::new();
-    for file in files_below(&from).map_err(refused)? {
-        let relative = file.strip_prefix(&from).ok().and_then(Path::to_str);
+    for file in files_below(from).map_err(refused)? {
+        let relative = file.strip_prefix(from).ok().and_then(Path::to_str);
         let relative = relative.ok_or_else(|| {
-            CopyError::Recipe(format!(
-                "`{}` has a file whose name is not UTF-8",
-                copy.from
-            ))
+            let folder = told.trim_end_matches('/');
+            CopyError::Recipe(format!("`{folder}` has a file whose name is not UTF-8"))
         })?;
         let found = fs::symlink_metadata(&file).map_err(refused)?;
         if !found.is_file() {
-            return Err(not_plain(&format!("{}/{relative}", copy.from)));
+            return Err(not_plain(&format!("{told}{relative}")));
         }
         sources.push(Source {
             bytes: found.len(),
-            to: format!("{}/{relative}", copy.to),
+            to: format!("{to}{relative}"),
             file,
         });
     }

@@ -2,6 +2,7 @@
 
 use astrabox_engine::{Error, ErrorKind, NativeStateSpec, RecordFormat, from_sandbox};
 use astrabox_sandbox::{BoxPath, FileKind, HOME, Workload, WriteOptions};
+use astrabox_types::ProgramSpec;
 use bytes::Bytes;
 
 /// The largest state file that is saved (256 MiB).
@@ -22,6 +23,15 @@ pub struct NativeFile {
     pub content: Bytes,
 }
 
+/// Where a native state is below home: the engine says, or for a program that the environment names, the environment.
+/// `None` when nobody says.
+fn directory<'a>(spec: &NativeStateSpec, program: Option<&'a ProgramSpec>) -> Option<&'a str> {
+    match (spec.directory, program) {
+        ("", program) => program?.state_directory.as_deref(),
+        (directory, _) => Some(directory),
+    }
+}
+
 /// Reads the native state of a conversation out of its sandbox, cut to whole records.
 ///
 /// # Errors
@@ -30,10 +40,14 @@ pub struct NativeFile {
 pub async fn collect(
     workload: &dyn Workload,
     spec: &NativeStateSpec,
+    program: Option<&ProgramSpec>,
     native_key: &str,
 ) -> Result<Vec<NativeFile>, Error> {
     let mut files = Vec::new();
-    for (path, format) in find(workload, spec, native_key).await? {
+    let Some(directory) = directory(spec, program) else {
+        return Ok(files);
+    };
+    for (path, format) in find(workload, directory, spec, native_key).await? {
         let content = whole_records(read_settled(workload, &path, format).await?, format)?;
         let below = path
             .as_str()
@@ -49,17 +63,22 @@ pub async fn collect(
 }
 
 /// Puts saved files in place before a resume. A file that the volume still has is newer than the saved one and
-/// stays, but for a torn tail.
+/// stays, but for a torn tail. Of a program of which nobody says where its state is, the program itself says whether
+/// the conversation is there.
 ///
 /// # Errors
 /// `ConversationLost` when neither the volume nor the store has any state, or when it is damaged.
 pub(crate) async fn restore(
     workload: &dyn Workload,
     spec: &NativeStateSpec,
+    program: Option<&ProgramSpec>,
     native_key: &str,
     saved: &[NativeFile],
 ) -> Result<(), Error> {
-    let present = find(workload, spec, native_key).await?;
+    let Some(directory) = directory(spec, program) else {
+        return Ok(());
+    };
+    let present = find(workload, directory, spec, native_key).await?;
     for (path, format) in &present {
         let content = read_all(workload, path).await?;
         let whole = whole_records(content.clone(), *format)?;
@@ -106,10 +125,11 @@ async fn write(workload: &dyn Workload, path: &BoxPath, content: Bytes) -> Resul
 
 async fn find(
     workload: &dyn Workload,
+    directory: &str,
     spec: &NativeStateSpec,
     native_key: &str,
 ) -> Result<Vec<(BoxPath, RecordFormat)>, Error> {
-    let root = BoxPath::new(format!("{HOME}/{}", spec.directory)).map_err(|error| {
+    let root = BoxPath::new(format!("{HOME}/{directory}")).map_err(|error| {
         Error::new(
             ErrorKind::InvalidConfiguration,
             "native state",
@@ -234,6 +254,32 @@ fn whole_database(content: &[u8]) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_is_where_the_engine_or_the_environment_says() {
+        let spec = |directory| NativeStateSpec {
+            directory,
+            files: &[],
+            named_by_key: false,
+        };
+        let program = |state: Option<&str>| ProgramSpec {
+            command: "x".to_owned(),
+            arguments: Vec::new(),
+            env: std::collections::BTreeMap::new(),
+            model_wire: String::new(),
+            state_directory: state.map(str::to_owned),
+        };
+        let named = program(Some(".named"));
+        for (engine, program, expected) in [
+            (".own", None, Some(".own")),
+            (".own", Some(&named), Some(".own")),
+            ("", Some(&named), Some(".named")),
+            ("", Some(&program(None)), None),
+            ("", None, None),
+        ] {
+            assert_eq!(directory(&spec(engine), program), expected);
+        }
+    }
 
     #[test]
     fn a_torn_tail_is_cut_to_the_last_whole_record() {

@@ -168,13 +168,14 @@ impl<D: Dialect> AcpProtocol<D> {
         };
         let client =
             json!({"name": "astrabox", "title": "AstraBox", "version": env!("CARGO_PKG_VERSION")});
-        let files = json!({"readTextFile": false, "writeTextFile": false});
+        let serves = self.conversation.serving.is_some();
+        let files = json!({"readTextFile": serves, "writeTextFile": serves});
         let mut params = wire::object(json!({
             "protocolVersion": PROTOCOL_VERSION,
             "clientInfo": client,
             "clientCapabilities": {
                 "fs": files,
-                "terminal": false,
+                "terminal": serves,
                 "session": {"notices": {}, "compaction": {}},
             },
         }));

@@ -115,6 +115,9 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
     /// A turn ended, or the process did: what was open in it is over.
     fn turn_ended(&mut self) {}
 
+    /// The process ended, and with it whatever ran beside the turn.
+    fn exited(&mut self, _effects: &mut Effects) {}
+
     /// The native name of a tool, where the program has another place for it than `name`.
     fn tool_name(&self, _call: &Fields<'_>) -> Option<String> {
         None
@@ -132,18 +135,18 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
         Err(Error::new(ErrorKind::InvalidAnswer, "answer", text))
     }
 
-    /// Stops a child run. Called only when `POWERS.child_run_control`.
+    /// Stops a child run: a child session of ACP, unless the program has others. Called only when
+    /// `POWERS.child_run_control`.
     ///
     /// # Errors
     /// When there is no such run.
     fn stop_child(
         &mut self,
-        _run: &ChildRunId,
-        _conversation: &mut Conversation,
-        _effects: &mut Effects,
+        run: &ChildRunId,
+        conversation: &mut Conversation,
+        effects: &mut Effects,
     ) -> Result<()> {
-        let text = "this program's child runs cannot be stopped";
-        Err(Error::new(ErrorKind::Unsupported, "stop child", text))
+        conversation.stop_session(run, effects)
     }
 
     /// The tools that the program told of.

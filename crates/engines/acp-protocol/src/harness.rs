@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use astrabox_engine::line::{Effects, Handshake, Line, LineProtocol};
+use astrabox_engine::line::{Effects, Handshake, Job, JobResult, Line, LineProtocol};
 use astrabox_engine::sandbox::{ExitReason, ExitStatus};
 use astrabox_engine::{EmissionKind, EngineInput, EventDraft, Result};
 use astrabox_types::{
-    ChildRunId, ContentPart, EventPayload, InputId, InteractionAnswer, Json, Presentation, TurnOutcome, Usage,
+    ChildRunId, ContentPart, EventPayload, InputId, InteractionAnswer, Json, Presentation,
+    TurnOutcome, Usage,
 };
 use serde_json::{Value, json};
 
@@ -64,6 +65,8 @@ pub struct Driver<D> {
     pub said: Vec<EmissionKind>,
     /// What it wrote, as JSON.
     pub wrote: Vec<Value>,
+    /// What it wants done, in order.
+    pub jobs: Vec<Job>,
     offset: u64,
 }
 
@@ -76,6 +79,7 @@ impl<D: Dialect> Driver<D> {
             restart: false,
             said: Vec::new(),
             wrote: Vec::new(),
+            jobs: Vec::new(),
             offset: 0,
         }
     }
@@ -114,6 +118,7 @@ impl<D: Dialect> Driver<D> {
             let value = serde_json::from_str(&line).expect("what is written is JSON");
             self.wrote.push(value);
         }
+        self.jobs.extend(effects.take_jobs());
         let kinds = effects.emit.take().into_iter().map(|one| one.into_kind());
         self.said.extend(kinds);
         if self.restart {
@@ -259,6 +264,18 @@ impl<D: Dialect> Driver<D> {
         done
     }
 
+    /// Stops a child run.
+    ///
+    /// # Errors
+    /// When the protocol refuses it.
+    pub fn stop_child(&mut self, run: &str) -> Result<()> {
+        let mut effects = self.effects();
+        let run = ChildRunId(run.to_owned());
+        let done = self.protocol.stop_child(&run, &mut effects);
+        self.take(effects);
+        done
+    }
+
     /// Stops the turn.
     pub fn interrupt(&mut self) {
         let mut effects = self.effects();
@@ -293,6 +310,17 @@ impl<D: Dialect> Driver<D> {
     pub fn exit(&mut self, exit: &ExitStatus, stderr: &str) {
         let mut effects = self.effects();
         self.protocol.on_exit(exit, stderr, &mut effects);
+        self.take(effects);
+    }
+
+    /// The oldest job comes to this.
+    ///
+    /// # Panics
+    /// When nothing is to be done.
+    pub fn does(&mut self, result: &JobResult) {
+        let job = self.jobs.remove(0);
+        let mut effects = self.effects();
+        self.protocol.on_job(&job.id, result, &mut effects);
         self.take(effects);
     }
 

@@ -5,14 +5,17 @@
 //! Version 1 of ACP: JSON-RPC 2.0, one message a line. What a program has beyond it is a [`Dialect`].
 
 mod calls;
+mod children;
 mod dialect;
 mod diff;
+mod elicitation;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod head;
 mod messages;
 mod protocol;
 mod requests;
+mod serving;
 mod settings;
 mod state;
 mod tools;

@@ -1,6 +1,6 @@
 //! ACP as a state machine. Pure: no clock, no I/O, no randomness.
 
-use astrabox_engine::line::{Effects, Handshake, Line, LineProtocol, Powers};
+use astrabox_engine::line::{Effects, Handshake, JobResult, Line, LineProtocol, Powers};
 use astrabox_engine::sandbox::ExitStatus;
 use astrabox_engine::{EngineInput, Error, ErrorKind, Result};
 use astrabox_types::{ChildRunId, ContentPart, InteractionAnswer, Json};
@@ -141,7 +141,12 @@ impl<D: Dialect> LineProtocol for AcpProtocol<D> {
 
     fn on_exit(&mut self, exit: &ExitStatus, stderr: &str, effects: &mut Effects) {
         self.dialect.turn_ended();
+        self.dialect.exited(effects);
         self.conversation.exited(exit, stderr, effects);
+    }
+
+    fn on_job(&mut self, id: &str, result: &JobResult, effects: &mut Effects) {
+        self.conversation.served(id, result, effects);
     }
 
     fn deliver(&mut self, input: &EngineInput, effects: &mut Effects) -> Result<()> {

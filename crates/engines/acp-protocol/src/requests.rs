@@ -6,6 +6,7 @@ use astrabox_types::{Choice, InteractionAnswer, Presentation};
 use serde_json::{Value, json};
 
 use crate::dialect::Dialect;
+use crate::elicitation;
 use crate::protocol::AcpProtocol;
 use crate::state::{Answers, Conversation, OpenRequest, Speaker};
 use crate::wire::{self, Fields, METHOD_NOT_FOUND, REQUEST_CANCELLED, plain, verbatim};
@@ -23,6 +24,12 @@ impl<D: Dialect> AcpProtocol<D> {
             return self.permission_asked(id, &fields, params, effects);
         }
         let conversation = &mut self.conversation;
+        if method == "elicitation/create" {
+            return conversation.form_asked(id, &fields, params, effects);
+        }
+        if conversation.serve(id, method, &fields, effects) {
+            return;
+        }
         if !self
             .dialect
             .on_request(id, method, &fields, conversation, effects)
@@ -97,6 +104,7 @@ impl<D: Dialect> AcpProtocol<D> {
         };
         let result = match &open.answers {
             Answers::Options(options) => outcome(options, answer)?,
+            Answers::Form(fields) => elicitation::filled(fields, answer)?,
             Answers::Dialect => self.dialect.answer(native_id, answer)?,
         };
         effects.send(wire::answer(&open.id, &result));
@@ -119,6 +127,29 @@ impl Conversation {
         self.consume(effects);
         self.settle_messages(&child, effects);
         self.asks(id, child, presentation, Answers::Dialect, params, effects);
+    }
+
+    /// The program wants a form filled in.
+    fn form_asked(&mut self, id: &str, fields: &Fields<'_>, params: &str, effects: &mut Effects) {
+        let session = fields.text("sessionId");
+        let child = session.filter(|session| !self.is_own(Some(session)));
+        let turn = child.is_some() || self.speaks(effects);
+        match elicitation::form(fields).filter(|_| turn) {
+            Some((questions, form)) => {
+                self.settle_messages(&child, effects);
+                let presentation = Presentation::Question { questions };
+                let answers = Answers::Form(form);
+                self.asks(id, child, presentation, answers, params, effects);
+            }
+            // A page to visit, or a question while nobody could say when its turn is over (EN9).
+            None => {
+                effects.send(wire::answer(id, &json!({"action": "cancel"})));
+                let mode = fields.text("mode").unwrap_or_default();
+                let message =
+                    format!("it asks in the form `{mode}`; it was told that nobody answers");
+                self.note("question_refused", message, Some(verbatim(params)), effects);
+            }
+        }
     }
 
     fn asks(
@@ -165,6 +196,7 @@ impl Conversation {
         for (id, open) in self.requests.extract_if(.., |_, open| these(open)) {
             let line = match open.answers {
                 Answers::Options(_) => wire::answer(&open.id, &cancelled()),
+                Answers::Form(_) => wire::answer(&open.id, &json!({"action": "cancel"})),
                 Answers::Dialect => wire::error(&open.id, REQUEST_CANCELLED, "cancelled"),
             };
             effects.send(line);

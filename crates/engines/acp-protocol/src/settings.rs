@@ -25,8 +25,11 @@ pub struct Settings {
     pub mode: Option<String>,
     /// What is set once the conversation is open, before its mode.
     pub wishes: VecDeque<Wish>,
-    /// More members of `session/new`, `session/load` and `session/resume`, as `_meta`.
-    pub open: Map<String, Value>,
+    /// With what environment commands are run for the program, which then may ask for them and for text files of the
+    /// workspace; `None` for a program that does everything itself.
+    pub serve: Option<BTreeMap<String, String>>,
+    /// `_meta` of `session/new`, `session/load` and `session/resume`.
+    pub meta: Map<String, Value>,
 }
 
 /// A header of every request to one MCP server.
@@ -76,7 +79,10 @@ pub enum Wish {
 impl Settings {
     /// What opens the conversation; the session's id is added where there is one.
     pub(crate) fn opening(&self, offers: &Offers) -> Result<Map<String, Value>, String> {
-        let mut params = self.open.clone();
+        let mut params = Map::new();
+        if !self.meta.is_empty() {
+            params.insert("_meta".to_owned(), json!(self.meta));
+        }
         params.insert("cwd".to_owned(), json!(self.cwd));
         params.insert("mcpServers".to_owned(), json!(self.servers(offers)?));
         if !self.instructions.is_empty() {

@@ -6,7 +6,10 @@ use astrabox_engine::{EngineInput, Error, ErrorKind};
 use astrabox_types::{DeltaChannel, InputId, Json, MessageKind, Usage};
 use serde::{Deserialize, Serialize};
 
+use crate::children::Child;
 use crate::diff::Change;
+use crate::elicitation::Field;
+use crate::serving::Serving;
 use crate::settings::{Modes, Offers, Settings, Wish};
 use crate::wire::Fields;
 
@@ -37,8 +40,14 @@ pub struct Conversation {
     /// Messages that are being written.
     pub(crate) messages: Vec<OpenMessage>,
     pub(crate) calls: Vec<OpenCall>,
+    /// Child sessions, by their native ids.
+    pub(crate) children: BTreeMap<String, Child>,
+    /// Whether work beside the turns was told of.
+    pub(crate) background_told: bool,
     /// The program's requests without an answer, by its ids for them.
     pub(crate) requests: BTreeMap<String, OpenRequest>,
+    /// For a program that wants files and terminals of its client.
+    pub(crate) serving: Option<Serving>,
     /// What was used so far, as far as it is known.
     pub(crate) total: Option<Tokens>,
     /// How full the model's context is, as it was told last.
@@ -229,6 +238,9 @@ pub(crate) struct OpenCall {
     /// What it gave so far, up to a limit.
     pub(crate) content: Option<Json>,
     pub(crate) output: Option<Json>,
+    /// What a terminal of the program's own showed, up to a limit, and how much that was, bytes.
+    pub(crate) shown: String,
+    pub(crate) shown_bytes: u64,
     /// The files that it changes.
     pub(crate) changes: Vec<Change>,
 }
@@ -249,6 +261,8 @@ pub(crate) struct OpenRequest {
 pub(crate) enum Answers {
     /// One of these options, by the program's ids, with their kinds.
     Options(Vec<(String, String)>),
+    /// What the fields of a form take.
+    Form(Vec<Field>),
     /// The dialect knows.
     Dialect,
 }
@@ -330,7 +344,8 @@ impl Tokens {
 
 impl Conversation {
     /// The conversation of a process that the activation `epoch` starts.
-    pub(crate) fn new(settings: Settings, epoch: u64) -> Self {
+    pub(crate) fn new(mut settings: Settings, epoch: u64) -> Self {
+        let serving = settings.serve.take().map(Serving::new);
         Self {
             phase: Phase::Fresh,
             settings: Some(settings),
@@ -346,7 +361,10 @@ impl Conversation {
             waiting: VecDeque::new(),
             messages: Vec::new(),
             calls: Vec::new(),
+            children: BTreeMap::new(),
+            background_told: false,
             requests: BTreeMap::new(),
+            serving,
             total: None,
             context: None,
             closing: false,

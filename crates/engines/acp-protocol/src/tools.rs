@@ -1,7 +1,7 @@
 //! Tool calls and their results.
 
 use astrabox_engine::line::Effects;
-use astrabox_types::{ChildRunId, Json};
+use astrabox_types::{ChildRunId, DeltaChannel, Json};
 use serde_json::json;
 
 use crate::dialect::Update;
@@ -43,6 +43,8 @@ impl Conversation {
                 told: false,
                 content: None,
                 output: None,
+                shown: String::new(),
+                shown_bytes: 0,
                 changes: Vec::new(),
             });
         }
@@ -70,20 +72,36 @@ impl Conversation {
         self.consume(effects);
         let call = &mut self.calls[at];
         call.take(fields, name);
+        let piece = terminal_piece(fields);
         let status = fields.text("status");
         let ended = matches!(
             status.as_deref(),
             Some("completed" | "failed" | "cancelled")
         );
         let runs = status.as_deref() == Some("in_progress");
-        if ended || runs || call.has_input() {
+        if ended || runs || piece.is_some() || call.has_input() {
             self.tell_call(at, Some(verbatim(update.raw)), effects);
+        }
+        if let Some(piece) = piece {
+            let call = &mut self.calls[at];
+            let offset = call.show(&piece);
+            let key = &call.key;
+            effects
+                .emit
+                .delta(DeltaChannel::ToolOutput, key, offset, &piece);
         }
         if ended {
             self.settle_nameless(&update.child, effects);
             let failed = status.as_deref() != Some("completed");
             self.call_ends(at, failed, update, effects);
         }
+    }
+
+    /// The key in our events of an open call, by its native id.
+    #[must_use]
+    pub fn call_key(&self, child: &Speaker, id: &str) -> Option<String> {
+        let at = self.call_at(child, id)?;
+        Some(self.calls[at].key.clone())
     }
 
     fn call_at(&self, child: &Speaker, id: &str) -> Option<usize> {
@@ -129,6 +147,11 @@ impl Conversation {
         let output = raw
             .json("rawOutput")
             .or(call.output)
+            .or_else(|| {
+                Some(call.shown)
+                    .filter(|shown| !shown.is_empty())
+                    .map(|shown| json_text(&shown))
+            })
             .or_else(|| raw.json("content"))
             .or(call.content)
             .unwrap_or_else(|| json_text(""));
@@ -217,6 +240,16 @@ impl OpenCall {
         keep(&mut self.output, fields.json("rawOutput"));
     }
 
+    /// Takes a piece of what a terminal shows, and gives its place.
+    fn show(&mut self, piece: &str) -> u64 {
+        let offset = self.shown_bytes;
+        self.shown_bytes += piece.len() as u64;
+        if self.shown.len() + piece.len() <= KEPT {
+            self.shown.push_str(piece);
+        }
+        offset
+    }
+
     fn has_input(&self) -> bool {
         self.input.is_some()
     }
@@ -237,6 +270,16 @@ impl OpenCall {
             },
         }
     }
+}
+
+/// A piece of what a terminal of the program's own shows. ACP has no word for it; the editor Zed and the adapters of the
+/// ACP project agree on this one.
+fn terminal_piece(fields: &Fields<'_>) -> Option<String> {
+    let meta = fields.fields("_meta");
+    let told = |key| meta.fields(key).text("data");
+    told("terminal_output_delta")
+        .or_else(|| told("terminal_output"))
+        .filter(|piece| !piece.is_empty())
 }
 
 /// The input of a call that is only being written.

@@ -83,9 +83,22 @@ impl Conversation {
 
     /// What the program began by itself is over. Nothing happens when the turn that runs answers an input.
     pub fn end_own_turn(&mut self, ending: &Ending, effects: &mut Effects) {
-        if self.turn.as_ref().is_some_and(|turn| turn.input.is_none()) {
-            self.end_turn(ending, None, effects);
+        self.end_own_turn_having(ending, UsageScope::Turn, None, effects);
+    }
+
+    /// The same, where the program tells what the turn used: figures, and its own form of them.
+    pub fn end_own_turn_having(
+        &mut self,
+        ending: &Ending,
+        scope: UsageScope,
+        used: Option<(Tokens, Option<astrabox_types::Json>)>,
+        effects: &mut Effects,
+    ) {
+        if !self.in_own_turn() {
+            return;
         }
+        let usage = used.and_then(|(used, native)| self.used(scope, used, native, effects));
+        self.end_turn(ending, usage, effects);
     }
 
     /// Whether a turn runs that answers no input.
@@ -130,6 +143,8 @@ impl Conversation {
             let message = context_text(&Fields::of(context.text()));
             self.note("context_usage", message, Some(context), effects);
         }
+        // Before the end, so that it is known whether questions of child runs outlive the turn.
+        self.tell_background(effects);
         match ending {
             Ending::Completed => effects.emit.completed(usage),
             Ending::Interrupted => effects.emit.interrupted(usage),
@@ -185,6 +200,8 @@ impl Conversation {
         let message = exit_text(exit, stderr);
         self.settle_all(true, effects);
         self.withdraw_all("the program has ended", effects);
+        self.children_ended(effects);
+        self.release_terminals(effects);
         self.waiting.clear();
         self.asked.clear();
         if bound {

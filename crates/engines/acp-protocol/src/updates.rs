@@ -14,6 +14,9 @@ const LEFT_OUT: &[&str] = &[
     // The program's own commands, and its title for the conversation.
     "available_commands_update",
     "session_info_update",
+    // What sessions say to each other; each tells what it says to people.
+    "session_message",
+    "session_message_chunk",
     // Pieces of what `compaction_update` tells.
     "compaction_summary_chunk",
 ];
@@ -57,7 +60,11 @@ impl<D: Dialect> AcpProtocol<D> {
                 conversation.call_moves(&update, name, effects);
             }
             kind => {
-                if !conversation.state_told(kind, &fields, effects) {
+                let known = match &update.child {
+                    None => conversation.state_told(kind, &fields, effects),
+                    Some(_) => conversation.childs_state_told(kind, &update.child, effects),
+                };
+                if !known {
                     conversation.other_told(&update, effects);
                 }
             }
@@ -114,9 +121,23 @@ impl Conversation {
                     }
                 }
             }
-            "usage_update" => self.context = fields.raw("used").map(|_| fields.pick(&CONTEXT)),
+            "usage_update" => {
+                // The model's figures come when it has answered: what it said is whole.
+                self.settle_messages(&None, effects);
+                self.context = fields.raw("used").map(|_| fields.pick(&CONTEXT));
+            }
             kind if LEFT_OUT.contains(&kind) => {}
             _ => return false,
+        }
+        true
+    }
+
+    /// The same of a child session, whose modes and options are nobody's affair.
+    fn childs_state_told(&mut self, kind: &str, child: &Speaker, effects: &mut Effects) -> bool {
+        match kind {
+            "usage_update" => self.settle_messages(child, effects),
+            "current_mode_update" | "config_option_update" => {}
+            kind => return LEFT_OUT.contains(&kind),
         }
         true
     }
@@ -151,6 +172,7 @@ impl Conversation {
                 self.settle_nameless(&update.child, effects);
                 self.note("plan", plan(update.fields), native, effects);
             }
+            "subagent_update" => self.child_told(update, effects),
             "notice" => {
                 let title = update.fields.text("title").unwrap_or_default();
                 let message = match update.fields.text("description") {

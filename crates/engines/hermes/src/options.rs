@@ -132,7 +132,10 @@ mod tests {
     fn what_the_platform_sets_is_refused_and_the_rest_is_the_programs_affair() {
         for (config, refused) in [
             (json!({"agent": {"max_turns": 3}}), false),
-            (json!({"approvals": {"mode": "off", "deny": ["git push*"]}}), false),
+            (
+                json!({"approvals": {"mode": "off", "deny": ["git push*"]}}),
+                false,
+            ),
             (json!({"model": {"context_length": 32000}}), false),
             (json!({"memory": {"memory_enabled": false}}), false),
             (json!({"model": {"base_url": "https://x.test"}}), true),
@@ -142,7 +145,10 @@ mod tests {
             (json!({"mcp_servers": {}}), true),
             (json!({"hooks": {"pre_tool_call": []}}), true),
             (json!({"terminal": {"backend": "ssh"}}), true),
-            (json!({"auxiliary": {"vision": {"base_url": "https://x.test"}}}), true),
+            (
+                json!({"auxiliary": {"vision": {"base_url": "https://x.test"}}}),
+                true,
+            ),
             (json!({"skills": {"creation_nudge_interval": 5}}), true),
         ] {
             let options = BTreeMap::from([("config".to_owned(), Json::from(config.clone()))]);

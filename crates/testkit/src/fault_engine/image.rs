@@ -114,5 +114,5 @@ fn launch(bin: &Path, image: FaultImage) -> io::Result<()> {
     let new = bin.join(".launcher");
     fs::write(&new, image.launcher())?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o555))?;
-    fs::rename(new, bin.join(image.protocol.program()))
+    fs::rename(new, bin.join(image.protocol.launcher()))
 }

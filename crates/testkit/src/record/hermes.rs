@@ -554,7 +554,8 @@ impl Player<'_> {
             Choose(option) => {
                 let asked = self.permission().await?;
                 let outcome = json!({ "outcome": "selected", "optionId": option });
-                self.answer(&asked["id"], json!({ "outcome": outcome })).await
+                self.answer(&asked["id"], json!({ "outcome": outcome }))
+                    .await
             }
             Ask => {
                 let asked = self.permission().await?;
@@ -568,7 +569,8 @@ impl Player<'_> {
             Held(name) => Ok(self.model.wait_until_held(name, HOLD_DEADLINE).await?),
             Interrupt => {
                 let params = json!({ "sessionId": self.session });
-                let line = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
+                let line =
+                    json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
                 self.stream.send(&line).await?;
                 match self.asked.take() {
                     Some(id) => {

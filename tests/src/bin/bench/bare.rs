@@ -1,8 +1,10 @@
 //! Agent programs without the platform: the same installed program, started from its image and driven over its own
 //! protocol, against the same scripted model. What the platform costs is what it takes longer than this.
 
+mod acp;
 mod claude_code;
 mod codex;
+mod pi;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -46,7 +48,13 @@ pub(crate) trait Dialect: Sync {
 }
 
 /// Every engine that can be measured.
-pub(crate) const DIALECTS: &[&dyn Dialect] = &[&codex::Codex, &claude_code::ClaudeCode];
+pub(crate) const DIALECTS: &[&dyn Dialect] = &[
+    &codex::Codex,
+    &claude_code::ClaudeCode,
+    &pi::Pi,
+    &acp::HERMES,
+    &acp::DEEPSEEK_HARNESS,
+];
 
 /// Folders for a program: its home and its working directory.
 pub(crate) struct Place(TempDir);

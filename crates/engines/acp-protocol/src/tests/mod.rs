@@ -3,6 +3,7 @@
 mod handshake;
 mod machine;
 mod requests;
+mod serving;
 mod turns;
 mod updates;
 

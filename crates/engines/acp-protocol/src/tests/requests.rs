@@ -157,3 +157,55 @@ fn every_request_is_answered() {
         2
     );
 }
+
+fn form() -> serde_json::Value {
+    let options = json!([{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]);
+    json!({
+        "mode": "form",
+        "sessionId": "sess-1",
+        "message": "Which?",
+        "requestedSchema": {"type": "object", "properties": {"q": {"type": "string", "oneOf": options}}},
+    })
+}
+
+#[test]
+fn a_form_is_a_question_and_its_answer_is_in_the_programs_words() {
+    let mut driver = running();
+    driver.restart = true;
+    driver.told();
+    driver.asks(4, "elicitation/create", &form());
+    let told = driver.told();
+    assert_eq!(
+        told.last().map(String::as_str),
+        Some(r#"asks 4 q: None "Which?" ["Red", "Blue"] +"#)
+    );
+    driver.wrote.clear();
+    assert!(driver.answer("4", &choose("Red")).is_err());
+    let answers = [("q".to_owned(), vec!["Blue".to_owned()])].into();
+    driver
+        .answer("4", &astrabox_types::InteractionAnswer::Reply { answers })
+        .expect("it is offered");
+    let result = json!({"action": "accept", "content": {"q": "b"}});
+    assert_eq!(
+        driver.written(),
+        [json!({"jsonrpc": "2.0", "id": 4, "result": result})]
+    );
+}
+
+#[test]
+fn a_form_that_nobody_can_answer_is_cancelled() {
+    let mut driver = bound();
+    driver.asks(4, "elicitation/create", &form());
+    assert_eq!(driver.written()[0]["result"]["action"], "cancel");
+    let mut driver = running();
+    driver.wrote.clear();
+    driver.asks(
+        5,
+        "elicitation/create",
+        &json!({"mode": "url", "sessionId": "sess-1", "url": "x"}),
+    );
+    assert_eq!(driver.written()[0]["result"]["action"], "cancel");
+    driver.asks(6, "elicitation/create", &form());
+    driver.interrupt();
+    assert_eq!(driver.written()[1]["result"]["action"], "cancel");
+}

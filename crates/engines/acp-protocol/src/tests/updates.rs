@@ -46,7 +46,7 @@ fn chunks_are_one_message_until_something_else_comes() {
         (vec![said(None, "a"), said(None, "b")], vec!["ab"]),
         (
             vec![said(None, "a"), figures(), said(None, "b")],
-            vec!["ab"],
+            vec!["a", "b"],
         ),
         (
             vec![thought("a"), said(None, "b"), thought("c")],
@@ -411,4 +411,70 @@ fn a_line_over_the_limit_degrades_alone() {
         r#"{"jsonrpc":"2.0","id":7,"method":"fs/write_text_file","params":{"x"#,
     );
     assert_eq!(driver.written()[0]["error"]["code"], -32600);
+}
+
+#[test]
+fn what_a_terminal_of_the_program_shows_is_the_output_of_its_call() {
+    let mut driver = running();
+    driver.restart = true;
+    let terminal = json!([{"type": "terminal", "terminalId": "c"}]);
+    driver.update("tool_call", json!({"toolCallId": "c", "name": "exec", "status": "in_progress", "content": terminal, "rawInput": {"command": "ls"}}));
+    driver.told();
+    for piece in ["a\n", "b\n"] {
+        let meta = json!({"terminal_output_delta": {"data": piece, "terminal_id": "c"}});
+        driver.update(
+            "tool_call_update",
+            json!({"toolCallId": "c", "_meta": meta}),
+        );
+    }
+    driver.update(
+        "tool_call_update",
+        json!({"toolCallId": "c", "status": "completed"}),
+    );
+    assert_eq!(
+        driver.told(),
+        [
+            r#"delta tool.result/c@1.2 @0 "a\n""#,
+            r#"delta tool.result/c@1.2 @2 "b\n""#,
+            r#"tool.result/c@1.2: exec "a\nb\n" +"#,
+        ]
+    );
+}
+
+#[test]
+fn a_child_session_is_a_child_run_that_may_outlive_the_turn() {
+    let mut driver = running();
+    driver.restart = true;
+    let begun = json!({"sessionId": "kid", "title": "look", "capabilities": {"cancel": {}}, "state": {"state": "running"}});
+    driver.update("subagent_update", begun);
+    driver.update_of(
+        "kid",
+        "agent_message_chunk",
+        json!({"content": {"type": "text", "text": "c"}}),
+    );
+    driver.ends("end_turn");
+    let told = driver.told();
+    assert_eq!(
+        told[0],
+        r#"child kid Running title=Some("look") call=None +"#
+    );
+    assert_eq!(
+        told[told.len() - 2..],
+        ["background opened", "END completed"]
+    );
+    driver.stop_child("kid").expect("it can be stopped");
+    assert_eq!(driver.last("session/cancel")["params"]["sessionId"], "kid");
+    assert!(driver.stop_child("other").is_err());
+    driver.update(
+        "subagent_update",
+        json!({"sessionId": "kid", "state": {"state": "idle", "stopReason": "cancelled"}}),
+    );
+    assert_eq!(
+        driver.told(),
+        [
+            r#"child kid Stopped title=Some("look") call=None +"#,
+            "background closed"
+        ]
+    );
+    assert!(driver.stop_child("kid").is_err());
 }

@@ -56,7 +56,8 @@ impl Dialect for Hosted {
             }
             "_astrabox/left" => {
                 let calls = params.texts("calls").join(", ");
-                let message = format!("calls without a result, which the program fills in: {calls}");
+                let message =
+                    format!("calls without a result, which the program fills in: {calls}");
                 conversation.note("transcript_repaired", message, None, effects);
             }
             _ => return false,
@@ -100,7 +101,8 @@ impl Dialect for Hosted {
         let told = request.fields("toolCall").fields("rawInput");
         if let (Some(name), Some(arguments)) = (told.text("tool"), told.json("arguments")) {
             (*tool, *input) = (name, arguments);
-        } else if let (Some(why), Some(command)) = (told.text("description"), told.json("command")) {
+        } else if let (Some(why), Some(command)) = (told.text("description"), told.json("command"))
+        {
             *reason = Some(why);
             *input = Json::from(serde_json::json!({ "command": command.value() }));
         }

@@ -307,7 +307,11 @@ fn every_recording_keeps_the_promises_of_a_turn() {
                     }
                 }
                 EmissionKind::PublicEvent(draft) => {
-                    assert!(keys.insert(draft.key.clone()), "{name}: {} twice", draft.key);
+                    assert!(
+                        keys.insert(draft.key.clone()),
+                        "{name}: {} twice",
+                        draft.key
+                    );
                     let late = matches!(
                         draft.payload,
                         EventPayload::ToolResult { .. } | EventPayload::Usage { .. }
@@ -320,7 +324,11 @@ fn every_recording_keeps_the_promises_of_a_turn() {
                     }
                 }
                 EmissionKind::Diagnostic(draft) => {
-                    assert!(keys.insert(draft.key.clone()), "{name}: {} twice", draft.key);
+                    assert!(
+                        keys.insert(draft.key.clone()),
+                        "{name}: {} twice",
+                        draft.key
+                    );
                     let EventPayload::DiagnosticRaw { topic, .. } = &draft.payload else {
                         panic!("{draft:?}");
                     };

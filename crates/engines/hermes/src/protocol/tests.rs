@@ -2,8 +2,8 @@
 
 use astrabox_acp_protocol::Settings;
 use astrabox_acp_protocol::harness::{Driver, SESSION, choose};
-use astrabox_types::ChildRunId;
 use astrabox_engine::line::{Effects, LineProtocol as _};
+use astrabox_types::ChildRunId;
 use serde_json::{Value, json};
 
 use super::Hosted;
@@ -70,15 +70,23 @@ fn run(driver: &mut Driver<Hosted>, run: &str, state: &str, more: Value) {
 #[test]
 fn a_call_has_its_own_name_input_and_result() {
     let mut driver = running();
-    driver.update("tool_call", call("tc-1", "terminal", &json!({"command": "ls"})));
-    driver.update("tool_call_update", ended("tc-1", "terminal", "{\"output\": \"a\"}", "completed"));
+    driver.update(
+        "tool_call",
+        call("tc-1", "terminal", &json!({"command": "ls"})),
+    );
+    driver.update(
+        "tool_call_update",
+        ended("tc-1", "terminal", "{\"output\": \"a\"}", "completed"),
+    );
     let told = driver.told();
     assert!(
-        told.iter().any(|line| line.contains("terminal {\"command\":\"ls\"}")),
+        told.iter()
+            .any(|line| line.contains("terminal {\"command\":\"ls\"}")),
         "{told:#?}"
     );
     assert!(
-        told.iter().any(|line| line.contains("terminal \"{\\\"output\\\"")),
+        told.iter()
+            .any(|line| line.contains("terminal \"{\\\"output\\\"")),
         "{told:#?}"
     );
 }
@@ -88,8 +96,17 @@ fn a_sub_agent_is_a_run_with_calls_and_words_of_its_own() {
     let mut driver = running();
     let goal = json!({"goal": "look"});
     driver.update("tool_call", call("tc-1", "delegate_task", &goal));
-    run(&mut driver, "sa-0-1", "running", json!({"goal": "look", "call": "tc-1"}));
-    driver.update_of("sa-0-1", "tool_call", call("tc-2", "terminal", &json!({"command": "ls"})));
+    run(
+        &mut driver,
+        "sa-0-1",
+        "running",
+        json!({"goal": "look", "call": "tc-1"}),
+    );
+    driver.update_of(
+        "sa-0-1",
+        "tool_call",
+        call("tc-2", "terminal", &json!({"command": "ls"})),
+    );
     driver.update_of(
         "sa-0-1",
         "tool_call_update",
@@ -99,17 +116,31 @@ fn a_sub_agent_is_a_run_with_calls_and_words_of_its_own() {
     driver.update_of("sa-0-1", "agent_message_chunk", json!({"content": content}));
     run(&mut driver, "sa-0-1", "completed", json!({}));
     let told = driver.told();
-    let of_child: Vec<_> = told.iter().filter(|line| line.starts_with("[sa-0-1]")).collect();
-    assert!(of_child.iter().any(|line| line.contains("terminal {")), "{told:#?}");
-    assert!(of_child.iter().any(|line| line.contains("Text \"seen\"")), "{told:#?}");
-    let facts: Vec<_> = told.iter().filter(|line| line.starts_with("child ")).collect();
+    let of_child: Vec<_> = told
+        .iter()
+        .filter(|line| line.starts_with("[sa-0-1]"))
+        .collect();
+    assert!(
+        of_child.iter().any(|line| line.contains("terminal {")),
+        "{told:#?}"
+    );
+    assert!(
+        of_child.iter().any(|line| line.contains("Text \"seen\"")),
+        "{told:#?}"
+    );
+    let facts: Vec<_> = told
+        .iter()
+        .filter(|line| line.starts_with("child "))
+        .collect();
     assert!(
         facts[0].starts_with("child sa-0-1 Running title=Some(\"look\") call=Some(\"tc-1@"),
         "{facts:#?}"
     );
     assert!(facts[1].starts_with("child sa-0-1 Completed"), "{facts:#?}");
     let last_word = told.iter().position(|line| line.contains("Text \"seen\""));
-    let end = told.iter().position(|line| line.contains("Completed title"));
+    let end = told
+        .iter()
+        .position(|line| line.contains("Completed title"));
     assert!(last_word < end, "its words come before its end: {told:#?}");
 }
 
@@ -132,10 +163,20 @@ fn a_question_of_a_sub_agent_that_ends_is_withdrawn_and_answered() {
     driver.written();
     run(&mut driver, "sa-0-1", "interrupted", json!({}));
     let told = driver.told();
-    assert!(told.iter().any(|line| line.starts_with("withdraws 7")), "{told:#?}");
-    assert!(told.iter().any(|line| line.starts_with("child sa-0-1 Stopped")), "{told:#?}");
+    assert!(
+        told.iter().any(|line| line.starts_with("withdraws 7")),
+        "{told:#?}"
+    );
+    assert!(
+        told.iter()
+            .any(|line| line.starts_with("child sa-0-1 Stopped")),
+        "{told:#?}"
+    );
     let written = driver.written();
-    assert_eq!(written[0]["result"]["outcome"]["outcome"], "cancelled", "{written:?}");
+    assert_eq!(
+        written[0]["result"]["outcome"]["outcome"], "cancelled",
+        "{written:?}"
+    );
 }
 
 #[test]
@@ -178,7 +219,10 @@ fn a_failed_turn_has_a_reason() {
     let mut driver = running();
     driver.refuse_last("session/prompt", -32051, "HTTP 401: no");
     let told = driver.told();
-    assert_eq!(told.last().map(String::as_str), Some("END failed model_error: HTTP 401: no"));
+    assert_eq!(
+        told.last().map(String::as_str),
+        Some("END failed model_error: HTTP 401: no")
+    );
 }
 
 #[test]
@@ -194,12 +238,19 @@ fn usage_is_the_conversations_and_a_turns_share_of_it() {
         &json!({"stopReason": "end_turn", "usage": usage, "_meta": of_host(&told)}),
     );
     let told = driver.told();
-    assert!(told.iter().any(|line| line.contains(": in=160 cached=0 out=17")), "{told:#?}");
+    assert!(
+        told.iter()
+            .any(|line| line.contains(": in=160 cached=0 out=17")),
+        "{told:#?}"
+    );
     assert_eq!(
         told.last().map(String::as_str),
         Some("END completed in=60 cached=0 out=7 reasoning=0")
     );
-    assert!(told.iter().any(|line| line.contains("ContextCompacted")), "{told:#?}");
+    assert!(
+        told.iter().any(|line| line.contains("ContextCompacted")),
+        "{told:#?}"
+    );
 }
 
 #[test]
@@ -209,7 +260,16 @@ fn what_could_not_be_kept_or_was_left_is_told() {
     driver.notify("_astrabox/left", &json!({"calls": ["terminal"]}));
     driver.notify("_astrabox/new", &json!({}));
     let told = driver.told();
-    assert!(told[0].contains("native_state_unsaved \"disk full\""), "{told:#?}");
-    assert!(told[1].contains("transcript_repaired") && told[1].contains("terminal"), "{told:#?}");
-    assert!(told[2].contains("unknown_event \"_astrabox/new\""), "{told:#?}");
+    assert!(
+        told[0].contains("native_state_unsaved \"disk full\""),
+        "{told:#?}"
+    );
+    assert!(
+        told[1].contains("transcript_repaired") && told[1].contains("terminal"),
+        "{told:#?}"
+    );
+    assert!(
+        told[2].contains("unknown_event \"_astrabox/new\""),
+        "{told:#?}"
+    );
 }

@@ -16,8 +16,8 @@ use astrabox_engine::{
 };
 use astrabox_engine_hermes::Hermes;
 use astrabox_types::{
-    AgentSpec, ContentPart, EnvironmentId, InputId, Json, McpServer, McpTransport,
-    PermissionLevel, SessionId, SessionKind, Skill, TurnOutcome,
+    AgentSpec, ContentPart, EnvironmentId, InputId, Json, McpServer, McpTransport, PermissionLevel,
+    SessionId, SessionKind, Skill, TurnOutcome,
 };
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -92,7 +92,11 @@ async fn told(spoil: impl FnOnce(&mut EngineStartupContext)) -> (Arc<Memory>, Va
 /// The parameters of the last request of this method.
 fn asked(workload: &Memory, method: &str) -> Value {
     let seen = workload.seen();
-    let found = seen.requests.iter().rev().find(|one| one["method"] == method);
+    let found = seen
+        .requests
+        .iter()
+        .rev()
+        .find(|one| one["method"] == method);
     found.unwrap_or_else(|| panic!("no {method}"))["params"].clone()
 }
 
@@ -152,7 +156,10 @@ fn it_needs_one_model_call_and_no_callback() {
     let wanted = request(SessionKind::AgentChat).expect("it carries these");
     assert!(!wanted.needs_callback);
     let paths = wanted.model_paths.iter().map(|one| (one.method, one.path));
-    assert_eq!(paths.collect::<Vec<_>>(), [("POST", "/v1/chat/completions")]);
+    assert_eq!(
+        paths.collect::<Vec<_>>(),
+        [("POST", "/v1/chat/completions")]
+    );
     let error = request(SessionKind::AssistantChat).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
@@ -171,7 +178,10 @@ async fn an_activation_writes_its_files_starts_the_program_and_carries_a_turn() 
         let seen = workload.seen();
         for file in [HOST, SETTINGS] {
             let (content, options) = &seen.files[file];
-            assert!(options.private && !content.contains("placeholder-1"), "{file}");
+            assert!(
+                options.private && !content.contains("placeholder-1"),
+                "{file}"
+            );
         }
         let [spec] = &seen.spawned[..] else {
             panic!("{:?}", seen.spawned);
@@ -222,7 +232,12 @@ async fn an_activation_writes_its_files_starts_the_program_and_carries_a_turn() 
         .collect();
     assert_eq!(
         methods,
-        ["initialize", "session/new", "session/set_mode", "session/prompt"]
+        [
+            "initialize",
+            "session/new",
+            "session/set_mode",
+            "session/prompt"
+        ]
     );
 }
 
