@@ -294,18 +294,6 @@ impl<D: Dialect> Driver<D> {
         done
     }
 
-    /// Stops a child run.
-    ///
-    /// # Errors
-    /// When the protocol refuses it.
-    pub fn stop_child(&mut self, run: &str) -> Result<()> {
-        let mut effects = self.effects();
-        let run = ChildRunId(run.to_owned());
-        let done = self.protocol.stop_child(&run, &mut effects);
-        self.take(effects);
-        done
-    }
-
     /// The process ends.
     pub fn exit(&mut self, exit: &ExitStatus, stderr: &str) {
         let mut effects = self.effects();

@@ -188,13 +188,6 @@ impl Conversation {
             .tool_result(&call.key, &call.name(), output.into(), false, None);
     }
 
-    /// The key in our events of an open call.
-    #[must_use]
-    pub fn call_key(&self, child: &Speaker, id: &str) -> Option<String> {
-        let at = self.call_at(child, id)?;
-        Some(self.calls[at].key.clone())
-    }
-
     /// What a child run that is over called is told at the latest now, and has no result.
     pub(crate) fn tell_calls_of(&mut self, child: &Speaker, effects: &mut Effects) {
         for at in 0..self.calls.len() {

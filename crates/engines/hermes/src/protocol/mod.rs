@@ -13,18 +13,12 @@ use astrabox_engine::line::{Effects, Powers};
 use astrabox_types::{ChildRunId, Json, Presentation};
 use serde::{Deserialize, Serialize};
 
-use runs::Runs;
-
 /// The error with which the host answers a prompt whose turn failed.
 const TURN_FAILED: i64 = -32051;
 
 /// Hermes Agent in its host.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Hosted {
-    /// Its sub-agents that work.
-    runs: Runs,
-}
+pub(crate) struct Hosted;
 
 impl Dialect for Hosted {
     const POWERS: Powers = Powers {
@@ -49,7 +43,7 @@ impl Dialect for Hosted {
                     conversation.used_before(tokens);
                 }
             }
-            "_astrabox/run" => self.runs.told(params, conversation, effects),
+            "_astrabox/run" => runs::told(params, conversation, effects),
             "_astrabox/unsaved" => {
                 let message = params.text("message").unwrap_or_default();
                 conversation.note("native_state_unsaved", message, None, effects);
@@ -114,7 +108,7 @@ impl Dialect for Hosted {
         conversation: &mut Conversation,
         effects: &mut Effects,
     ) -> Result<()> {
-        self.runs.stop(run, conversation, effects)
+        runs::stop(run, conversation, effects)
     }
 }
 
