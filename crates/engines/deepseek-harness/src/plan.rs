@@ -8,7 +8,7 @@ use astrabox_engine::sandbox::{
 };
 use astrabox_engine::{EngineStartupContext, Error, ErrorKind, Result};
 use astrabox_types::{McpServer, McpTransport};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::options::{DEFAULT_MODE, Mode, block, demand_mode};
 use crate::patch::{KEY_VARIABLE, patch};
@@ -118,7 +118,7 @@ fn settings(context: &EngineStartupContext, mode: &Mode) -> Settings {
         instructions: String::new(),
         mode: Some(mode.name().to_owned()),
         wishes: wishes.collect::<VecDeque<_>>(),
-        open: Map::new(),
+        ..Settings::default()
     }
 }
 

@@ -263,7 +263,8 @@ class Client:
         if call is not None:
             request["tool_call"].tool_call_id = call.id
             request["tool_call"].field_meta = call.meta()
-        return self._client.request_permission(**request)
+        asking = self._client.request_permission(**request)
+        return self._host.edit_asked(call, asking) if call and call.before else asking
 
 
 async def allowed_once():
@@ -347,6 +348,7 @@ def host_of(settings):
         async def new_session(self, **request):
             opened = await super().new_session(**request)
             self.session = opened.session_id
+            await self.tell_use()
             return opened
 
         async def resume_session(self, session_id, **request):
@@ -358,8 +360,12 @@ def host_of(settings):
             left = unanswered(self.state().history)
             if left:
                 await self.client.ext_notification("astrabox/left", {"calls": left})
-            await self.client.ext_notification("astrabox/used_before", usage().model_dump(by_alias=True))
+            await self.tell_use()
             return await super().resume_session(session_id=session_id, **request)
+
+        async def tell_use(self):
+            told = usage().model_dump(by_alias=True)
+            await self.client.ext_notification("astrabox/used_before", told)
 
         def state(self):
             return self.session_manager.get_session(self.session)
@@ -374,6 +380,9 @@ def host_of(settings):
             self.take_part(self.state().agent)
             self.result, self.between_messages = {}, True
             response = await super().prompt(prompt=prompt, session_id=session_id, **request)
+            with self.lock:
+                # What the end of the turn cut off.
+                self.calls.clear()
             await self.keep()
             if self.result.get("failed") and response.stop_reason != "cancelled":
                 raise RequestError(FAILED, self.result.get("error") or "the turn failed", self.result)
@@ -526,6 +535,22 @@ def host_of(settings):
             else:
                 fits = [call for call in begun if call.name in {"terminal", "execute_code"}]
             return fits[0] if len(fits) == 1 else None
+
+        async def edit_asked(self, call, asking):
+            """Asks for an edit by Hermes' own question. For one that is refused it calls no hook."""
+            response = await asking
+            if getattr(response.outcome, "option_id", None) != "allow_once":
+                with self.lock:
+                    self.calls = {
+                        key: [one for one in calls if one is not call]
+                        for key, calls in self.calls.items()
+                    }
+                text = json.dumps({"error": "The edit was not allowed; no file was changed."})
+                done = build_tool_complete(call.id, call.name, result=text, function_args=call.args)
+                done.raw_output, done.status = text, "failed"
+                done.field_meta = call.meta(status="blocked")
+                await self.client.session_update(session_id=self.session, update=done)
+            return response
 
         def post_tool_call(self, tool_name="", args=None, result=None, session_id="",
                            tool_call_id="", status="ok", **_):
