@@ -39,8 +39,8 @@ DATABASE = HOME / "state.db"
 ALLOWLIST = SAVED / "allowlist.json"
 # What a conversation is made of, beside its database, and the name of its copy.
 MEMORIES = {name: HOME / "memories" / name for name in ("MEMORY.md", "USER.md")}
-# The mode in which every tool call is asked for.
-ASKING = "default"
+# The mode in which every tool call is asked for, and the one in which Hermes asks for dangerous commands.
+ASKING, WARY = "default", "accept_edits"
 # JSON-RPC errors: the stored conversation cannot be used; the turn failed.
 LOST = -32050
 FAILED = -32051
@@ -68,8 +68,18 @@ def prepare(settings):
     model = config["model"]
     model.setdefault("context_length", context_length(model["default"]))
     ask_nothing(model["base_url"])
+    settings["follows"] = "mode" not in config.setdefault("approvals", {})
+    configure(settings, ASKING)
+
+
+def configure(settings, mode):
+    """Writes the configuration for a permission mode, which decides on dangerous commands unless the agent's options
+    do: in the asking mode a person has seen them before, and in sub-agents Hermes would deny them."""
+    config = settings["config"]
+    if settings["follows"]:
+        config["approvals"]["mode"] = "manual" if mode == WARY else "off"
     # JSON is YAML.
-    (HOME / "config.yaml").write_text(json.dumps(config, indent=1))
+    replace(HOME / "config.yaml", json.dumps(config, indent=1).encode())
 
 
 def context_length(model):
@@ -112,11 +122,15 @@ def save_beside():
     for name, place in MEMORIES.items():
         if place.exists():
             replace(SAVED / name, place.read_bytes())
-    from hermes_cli.config import load_config
-
-    allowed = load_config().get("command_allowlist") or []
+    allowed = allowlist()
     if allowed:
         replace(ALLOWLIST, json.dumps(allowed).encode())
+
+
+def allowlist():
+    from hermes_cli.config import load_config
+
+    return load_config().get("command_allowlist") or []
 
 
 def replace(place, content):
@@ -205,6 +219,13 @@ def unanswered(history):
     answered = {message.get("tool_call_id") for message in history}
     calls = [call for message in history for call in message.get("tool_calls") or []]
     return [call["function"]["name"] for call in calls if call.get("id") not in answered]
+
+
+def reason_of(call):
+    """Why Hermes holds a command for dangerous; None for one that it does not."""
+    from tools.approval import detect_dangerous_command
+
+    return detect_dangerous_command(str(call.args.get("command")))[2] if call.name == "terminal" else None
 
 
 def text_of(path):
@@ -390,6 +411,14 @@ def host_of(settings):
             response.field_meta = {"astrabox": self.result}
             return response
 
+        async def set_session_mode(self, mode_id, session_id, **request):
+            changed = await super().set_session_mode(
+                mode_id=mode_id, session_id=session_id, **request
+            )
+            settings["config"]["command_allowlist"] = allowlist()
+            configure(settings, self.state().mode)
+            return changed
+
         async def keep(self):
             try:
                 await asyncio.to_thread(save)
@@ -491,7 +520,7 @@ def host_of(settings):
                 content=start.content,
                 locations=start.locations,
                 raw_input=call.args,
-                field_meta=call.meta(),
+                field_meta=call.meta(reason=reason_of(call)),
             )
             asking = self.client.request_permission(
                 session_id=call.run or self.session, tool_call=update, options=options

@@ -81,7 +81,8 @@ impl Dialect for Hosted {
         of_host(call).text("tool")
     }
 
-    /// Where Hermes asks by itself, it tells of a command why it asks, and of an edit which tool edits.
+    /// The host tells what Hermes says of a dangerous command. Where Hermes asks by itself, it tells of a command why it
+    /// asks, and of an edit which tool edits.
     fn present(&self, request: &Fields<'_>, presentation: &mut Presentation) {
         let Presentation::ToolApproval {
             tool,
@@ -92,7 +93,9 @@ impl Dialect for Hosted {
         else {
             return;
         };
-        let told = request.fields("toolCall").fields("rawInput");
+        let call = request.fields("toolCall");
+        *reason = of_host(&call).text("reason");
+        let told = call.fields("rawInput");
         if let (Some(name), Some(arguments)) = (told.text("tool"), told.json("arguments")) {
             (*tool, *input) = (name, arguments);
         } else if let (Some(why), Some(command)) = (told.text("description"), told.json("command"))
