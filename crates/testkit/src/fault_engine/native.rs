@@ -13,11 +13,19 @@ pub enum Protocol {
     Acp,
     /// `pi --mode rpc`, as of Pi 1.6.0.
     Pi,
+    /// The ACP server of Hermes Agent 0.19.0 in the host of its engine.
+    Hermes,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Codex, Self::Claude, Self::Acp, Self::Pi];
+    pub const ALL: [Self; 5] = [
+        Self::Codex,
+        Self::Claude,
+        Self::Acp,
+        Self::Pi,
+        Self::Hermes,
+    ];
 
     /// The protocol whose program has this name, as `codex`.
     #[must_use]
@@ -33,15 +41,18 @@ impl Protocol {
             Self::Claude => "claude",
             Self::Acp => "acp-agent",
             Self::Pi => "pi",
+            Self::Hermes => "hermes",
         }
     }
 
-    /// What its engine starts, below the image's `bin`.
-    pub(super) fn launcher(self) -> &'static str {
+    /// What its engine starts, below the image's root.
+    pub(super) fn launcher(self) -> String {
         match self {
             // A script, which the image's own node runs.
-            Self::Pi => "node",
-            Self::Codex | Self::Claude | Self::Acp => self.program(),
+            Self::Pi => "bin/node".to_owned(),
+            // The first package that the host loads.
+            Self::Hermes => "python/agent/__init__.py".to_owned(),
+            Self::Codex | Self::Claude | Self::Acp => format!("bin/{}", self.program()),
         }
     }
 
@@ -53,6 +64,7 @@ impl Protocol {
             Self::Claude => "claude_code",
             Self::Acp => "acp",
             Self::Pi => "pi",
+            Self::Hermes => "hermes",
         }
     }
 }
@@ -72,6 +84,7 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         Protocol::Pi => {
             format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
         }
+        Protocol::Hermes => format!("{HOME}/.hermes/saved/{conversation}.md"),
     }
 }
 
