@@ -15,5 +15,6 @@ pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
 pub use memory_host::MemoryHost;
 pub use stage::{
-    ACP_CLAUDE, ACP_CODEX, CLAUDE_CODE, CODEX, Conversation, Named, PROGRAMS, Program, Stage, must,
+    ACP_CLAUDE, ACP_CODEX, CLAUDE_CODE, CODEX, Conversation, DEEPSEEK_HARNESS, HERMES, Named, PI,
+    PROGRAMS, Program, Stage, must,
 };

@@ -1,5 +1,6 @@
 //! A stage for one test: a scripted model, a server process, an agent.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -27,7 +28,8 @@ pub struct Program {
     pub lacks: &'static [EngineFeature],
     /// The permission mode in which it never asks.
     pub unasked: &'static str,
-    /// The permission mode in which it asks before a command that writes.
+    /// The permission mode in which it asks before a command that writes. Where a program has no modes, the engine
+    /// options with which it does, as JSON: `{"block": {...}}`.
     pub asking: &'static str,
     /// The choice that allows a call once.
     pub allow: &'static str,
@@ -102,7 +104,15 @@ impl Program {
 }
 
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX, &ACP_CLAUDE, &ACP_CODEX];
+pub const PROGRAMS: &[&Program] = &[
+    &CLAUDE_CODE,
+    &CODEX,
+    &ACP_CLAUDE,
+    &ACP_CODEX,
+    &DEEPSEEK_HARNESS,
+    &HERMES,
+    &PI,
+];
 
 /// Claude Code behind claude-agent-acp, run by the ACP engine.
 pub const ACP_CLAUDE: Program = Program {
@@ -220,6 +230,82 @@ pub const CLAUDE_CODE: Program = Program {
     key_kind: v1::ModelKeyKind::ApiKey,
 };
 
+/// DeepSeek Harness.
+pub const DEEPSEEK_HARNESS: Program = Program {
+    name: "deepseek_harness",
+    engine: "deepseek_harness",
+    named: None,
+    lacks: &[],
+    unasked: "danger-full-access",
+    asking: "ask",
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject-once",
+    decline_and_stop: "",
+    // Node names its first thread so.
+    process: "MainThread",
+    call_is_saved: "grep -rqs '\"type\":\"tool/call\"' \"$HOME/.dsh/sessions\"",
+    repair: "",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: r#"TOOL: ask_user_question {"questions":[{"id":"colour","question":"Which colour?","options":[{"label":"Red"},{"label":"Blue"}]}]}"#,
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said",
+    background_child: "",
+    key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
+    key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// Hermes Agent.
+pub const HERMES: Program = Program {
+    name: "hermes",
+    engine: "hermes",
+    named: None,
+    lacks: &[],
+    unasked: "dont_ask",
+    asking: "default",
+    allow: "allow_once",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "python3",
+    call_is_saved: "grep -qs '\"name\": \"terminal\"' $HOME/.hermes/state.db $HOME/.hermes/state.db-wal",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
+};
+
+/// Pi.
+pub const PI: Program = Program {
+    name: "pi",
+    engine: "pi",
+    named: None,
+    lacks: &[],
+    unasked: "",
+    asking: r#"{"approvals":{"ask":["bash","write","edit","mcp__*"]}}"#,
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "pi",
+    call_is_saved: "grep -rqs '\"type\":\"toolCall\"' \"$PI_CODING_AGENT_DIR/sessions\"",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "",
+    held_child: "",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
+};
+
 /// A model, a server and an agent of their own.
 pub struct Stage {
     /// The scripted model.
@@ -324,14 +410,40 @@ impl Stage {
         })
     }
 
+    /// The agent of a conversation in this mode: the stage's own, or one like it with engine options in the place of a
+    /// mode.
+    async fn agent_for(&self, mode: &str) -> Result<(String, String)> {
+        if !mode.starts_with('{') {
+            return Ok((self.agent_id.clone(), mode.to_owned()));
+        }
+        let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(mode)?;
+        let request = v1::GetAgentRequest {
+            agent_id: self.agent_id.clone(),
+            ..Default::default()
+        };
+        let own = self.client.get_agent(request).await?.agent;
+        let mut spec = own.and_then(|agent| agent.spec).context("its agent")?;
+        spec.name = "asker".to_owned();
+        let options = options.into_iter();
+        spec.engine_options
+            .extend(options.map(|(name, block)| (name, block.to_string())));
+        let request = v1::CreateAgentRequest {
+            spec: Some(spec),
+            ..Default::default()
+        };
+        let agent = self.client.create_agent(request).await?.agent;
+        Ok((agent.context("an agent in the answer")?.id, String::new()))
+    }
+
     /// A new conversation whose engine is ready.
     ///
     /// # Errors
     /// When it does not become ready.
     pub async fn conversation(&self, permission_mode: &str) -> Result<Conversation> {
+        let (agent_id, permission_mode) = self.agent_for(permission_mode).await?;
         let request = v1::CreateSessionRequest {
-            agent_id: self.agent_id.clone(),
-            permission_mode: permission_mode.to_owned(),
+            agent_id,
+            permission_mode,
             ..Default::default()
         };
         let session = self

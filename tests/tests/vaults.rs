@@ -421,6 +421,7 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
     let both = v1::InjectionLocation {
         header: Some(true),
         body: Some(true),
+        websocket: Some(false),
     };
     assert_eq!(before.injection_location, Some(both));
     let limited = |hosts: &[&str]| v1::CredentialNetworking {
@@ -435,6 +436,7 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
         injection_location: Some(v1::InjectionLocation {
             header: None,
             body: Some(false),
+            websocket: Some(true),
         }),
         networking: Some(limited(&["*.other.example"])),
         ..Default::default()
@@ -450,6 +452,7 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
     let merged = v1::InjectionLocation {
         header: Some(true),
         body: Some(false),
+        websocket: Some(true),
     };
     assert_eq!(kind(&after).injection_location, Some(merged));
     assert_eq!(kind(&after).networking, Some(limited(&["*.other.example"])));
@@ -459,6 +462,23 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
         "no restriction any more"
     );
     assert_eq!(kind(&after).secret_name, "API_TOKEN");
+    let everywhere = v1::CredentialNetworking {
+        r#type: Some(v1::credential_networking::Type::Unrestricted(
+            v1::UnrestrictedCredentialNetworking {},
+        )),
+    };
+    let change = v1::EnvironmentVariableCredential {
+        networking: Some(everywhere.clone()),
+        ..Default::default()
+    };
+    let everywhere_now = v1::UpdateVaultCredentialRequest {
+        spec: spec(Type::EnvironmentVariable(change)),
+        ..Default::default()
+    };
+    let answer = stage.update(&made, everywhere_now, &["networking"]).await;
+    let after = stage.ok(answer).credential.expect("a credential");
+    assert_eq!(kind(&after).networking, Some(everywhere));
+    assert_eq!(kind(&after).injection_location, Some(merged));
     for path in [
         "type",
         "secret_name",

@@ -2,12 +2,12 @@
 
 mod context;
 mod elf;
-mod litellm;
+mod python;
 mod report;
 mod steps;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
@@ -90,6 +90,17 @@ pub(crate) fn prepare(only: &[&str], mode: Mode) -> Result<Context> {
     }
     context.take_runtime_skips()?;
     Ok(context)
+}
+
+/// Puts mitmproxy into the cache, for the bench, or says why there is none.
+pub(crate) fn prepare_mitmproxy(context: &mut Context) -> Result<()> {
+    println!("\n==> mitmproxy, to compare with");
+    let limit = Duration::from_secs(15 * 60);
+    let outcome = python::install(context, &python::MITMPROXY, limit)?;
+    if !outcome.is_passed() {
+        println!("mitmproxy is not there and is not measured");
+    }
+    Ok(())
 }
 
 /// The steps to run, in the order of the table.

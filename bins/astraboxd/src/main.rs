@@ -9,11 +9,13 @@ mod serve;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use args::{Args, Command};
 use astrabox_builtin as _;
 use astrabox_config::{Config, Inputs};
 use astrabox_server::{App, Registries};
 use clap::Parser as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Something failed.
 const FAILED: u8 = 1;
@@ -45,6 +47,7 @@ fn egress(config_file: &std::path::Path) -> ExitCode {
 }
 
 fn server(args: &Args) -> anyhow::Result<ExitCode> {
+    forbid_core_dumps()?;
     let mut inputs = Inputs::of_process();
     inputs.file = args.config.clone();
     inputs.overrides = args.set.clone();
@@ -64,6 +67,18 @@ fn server(args: &Args) -> anyhow::Result<ExitCode> {
         None => tracing::info!("no configuration file; the defaults hold"),
     }
     serve::until_signalled(app(config)?)
+}
+
+/// The server holds secrets, so its memory is never written down. One byte holds no core file; zero would mean the same
+/// for files, but the kernel would still feed a core to a handler (core(5)).
+fn forbid_core_dumps() -> anyhow::Result<()> {
+    let given = getrlimit(Resource::Core).maximum;
+    let most = Some(given.map_or(1, |given| given.min(1)));
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    setrlimit(Resource::Core, limit).context("forbid core dumps")
 }
 
 fn app(config: Config) -> anyhow::Result<App> {

@@ -40,8 +40,9 @@ pub use secret::Secret;
 pub use session_state::{SessionState, TRANSITIONS, may_go};
 pub use tooling::{MAX_SKILL_BYTES, McpServer, McpTransport, Repository, Skill};
 pub use vault::{
-    AllowedRequests, ClientAuthMethod, CredentialSecret, CredentialSpec, InjectionLocation,
-    MAX_AGENT_VAULTS, MAX_VAULT_CREDENTIALS, ModelKeyKind, OauthRefresh, Vault, VaultCredential,
+    AllowedRequests, ClientAuthMethod, CredentialNetworking, CredentialSecret, CredentialSpec,
+    InjectionLocation, MAX_AGENT_VAULTS, MAX_VAULT_CREDENTIALS, ModelKeyKind, OauthRefresh, Vault,
+    VaultCredential,
 };
 
 /// A point in time, UTC, with nanosecond resolution.

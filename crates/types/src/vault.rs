@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{CredentialId, Secret, Timestamp, VaultId};
 
@@ -87,8 +87,9 @@ pub enum CredentialSpec {
     EnvironmentVariable {
         /// The variable.
         secret_name: String,
-        /// The hosts that the value may go to; at least one.
-        allowed_hosts: Vec<String>,
+        /// Where the value may go.
+        #[serde(alias = "allowed_hosts", deserialize_with = "networking")]
+        networking: CredentialNetworking,
         /// Where in a request it may stand.
         injection_location: InjectionLocation,
         /// The requests that it may go with; all to these hosts when absent.
@@ -144,6 +145,30 @@ impl ClientAuthMethod {
     }
 }
 
+/// Where a value may go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialNetworking {
+    /// To these hosts and no others; at least one. The sandbox may reach them.
+    Limited(Vec<String>),
+    /// To every host that the sandbox may reach by itself.
+    Unrestricted,
+}
+
+/// Before there was a choice, a row had its hosts alone.
+fn networking<'de, D: Deserializer<'de>>(from: D) -> Result<CredentialNetworking, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Hosts(Vec<String>),
+        Chosen(CredentialNetworking),
+    }
+    Ok(match Form::deserialize(from)? {
+        Form::Hosts(hosts) => CredentialNetworking::Limited(hosts),
+        Form::Chosen(networking) => networking,
+    })
+}
+
 /// Where in a request a value may stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -152,6 +177,9 @@ pub struct InjectionLocation {
     pub header: bool,
     /// In the body.
     pub body: bool,
+    /// In text messages of a WebSocket that the request opens.
+    #[serde(default)]
+    pub websocket: bool,
 }
 
 impl Default for InjectionLocation {
@@ -159,6 +187,7 @@ impl Default for InjectionLocation {
         Self {
             header: true,
             body: true,
+            websocket: false,
         }
     }
 }
@@ -267,6 +296,34 @@ mod tests {
         assert!(text.contains(r#""kind":"api_key""#), "{text}");
         let read: CredentialSpec = serde_json::from_str(&text).expect("it is read");
         assert_eq!(read, spec);
+        let stored = r#"{"type":"environment_variable","secret_name":"A","allowed_hosts":["a.example"],
+            "injection_location":{"header":true,"body":false},"allowed_requests":null,"allow_insecure_http":false}"#;
+        for (hosts, wanted) in [
+            (
+                r#""allowed_hosts":["a.example"]"#,
+                CredentialNetworking::Limited(vec!["a.example".to_owned()]),
+            ),
+            (
+                r#""networking":{"limited":["a.example"]}"#,
+                CredentialNetworking::Limited(vec!["a.example".to_owned()]),
+            ),
+            (
+                r#""networking":"unrestricted""#,
+                CredentialNetworking::Unrestricted,
+            ),
+        ] {
+            let text = stored.replace(r#""allowed_hosts":["a.example"]"#, hosts);
+            let read: CredentialSpec = serde_json::from_str(&text).expect(hosts);
+            let CredentialSpec::EnvironmentVariable { networking, .. } = &read else {
+                panic!("another type");
+            };
+            assert_eq!(networking, &wanted);
+            let text = serde_json::to_string(&read).expect("it is JSON");
+            assert_eq!(
+                serde_json::from_str::<CredentialSpec>(&text).ok(),
+                Some(read)
+            );
+        }
         let more = text.replace(r#""models""#, r#""key":"x","models""#);
         assert!(serde_json::from_str::<CredentialSpec>(&more).is_err());
     }

@@ -152,6 +152,7 @@ fn rules(header: HeaderPlace) -> RequestRules {
         handle: String::new(),
         placeholder: placeholder.clone(),
         hosts: vec![host.parse().expect("a host")],
+        anywhere: false,
         methods: Vec::new(),
         paths: Vec::new(),
         places: Places {

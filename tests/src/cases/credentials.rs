@@ -18,19 +18,19 @@ use v1::mcp_server::Transport;
 use crate::{Conversation, Program, Stage, must};
 
 /// What every canary begins with. In a pattern it is written so that the pattern does not find itself.
-const CANARY: &str = "canary-0f6e-";
+pub(super) const CANARY: &str = "canary-0f6e-";
 const PATTERN: &str = "can[a]ry-0f6e-";
 /// A key in the environment of `astrabox run`.
 const KEY: &str = "key-of-a-run-5b20c9e1";
 
-fn canary(what: &str) -> String {
+pub(super) fn canary(what: &str) -> String {
     format!("{CANARY}{what}-2c7d41")
 }
 
 /// A stage whose model, API, MCP server and repository each want a credential that only a vault has.
-struct World {
-    stage: Stage,
-    api: Upstream,
+pub(super) struct World {
+    pub(super) stage: Stage,
+    pub(super) api: Upstream,
     mcp: Upstream,
     git: Upstream,
     vault: String,
@@ -40,7 +40,7 @@ struct World {
 }
 
 impl World {
-    async fn of(program: &Program) -> Result<Self> {
+    pub(super) async fn of(program: &Program) -> Result<Self> {
         let authority = Authority::new()?;
         let folder = tempfile::tempdir()?;
         let roots = folder.path().join("roots.pem");
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// What the API was shown with the last request.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let received = self.api.received();
         let last = received.last().and_then(|request| request.header("x-key"));
         last.unwrap_or_default().to_owned()
@@ -210,7 +210,7 @@ impl World {
         Ok(())
     }
 
-    async fn clear(self) -> Result<()> {
+    pub(super) async fn clear(self) -> Result<()> {
         self.stage.clear().await?;
         for upstream in [self.api, self.mcp, self.git] {
             upstream.shutdown().await;
@@ -372,7 +372,7 @@ async fn make_agent(client: &Client, vault: &str, branch: &str) -> Result<String
 }
 
 /// The first file below a folder that holds these bytes.
-fn holds(folder: &Path, wanted: &[u8]) -> Result<Option<String>> {
+pub(super) fn holds(folder: &Path, wanted: &[u8]) -> Result<Option<String>> {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder)?.flatten() {
@@ -410,7 +410,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-const CALL: &str = r#"RUN: curl -sS -H "x-key: $API_KEY" https://api.test/v1/things"#;
+pub(super) const CALL: &str = r#"RUN: curl -sS -H "x-key: $API_KEY" https://api.test/v1/things"#;
 
 pub async fn canaries_reach_their_servers_and_nothing_else(program: &Program) {
     let mut world = must(World::of(program).await);
@@ -488,8 +488,8 @@ pub async fn canaries_reach_their_servers_and_nothing_else(program: &Program) {
     must(world.clear().await);
 }
 
-/// Kills the egress role of a server and waits until it is gone.
-async fn kill_egress(server: &ServerProcess) -> Result<()> {
+/// The egress role of a server.
+pub(super) fn egress_role(server: &ServerProcess) -> Result<u32> {
     let folder = server.folder().display().to_string();
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -500,15 +500,20 @@ async fn kill_egress(server: &ServerProcess) -> Result<()> {
         if !egress {
             continue;
         }
-        let pid = entry.file_name().to_string_lossy().into_owned();
-        let killed = tokio::process::Command::new("kill")
-            .args(["-9", &pid])
-            .status()
-            .await?;
-        ensure!(killed.success(), "kill");
-        return Ok(());
+        return Ok(entry.file_name().to_string_lossy().parse()?);
     }
     bail!("no egress role runs")
+}
+
+/// Kills the egress role of a server.
+async fn kill_egress(server: &ServerProcess) -> Result<()> {
+    let pid = egress_role(server)?.to_string();
+    let killed = tokio::process::Command::new("kill")
+        .args(["-9", &pid])
+        .status()
+        .await?;
+    ensure!(killed.success(), "kill");
+    Ok(())
 }
 
 pub async fn a_key_beside_a_run_reaches_the_model_and_no_sandbox(program: &Program) {

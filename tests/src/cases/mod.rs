@@ -10,10 +10,12 @@ use crate::Program;
 
 pub mod approvals;
 pub mod children;
+pub mod cores;
 pub mod credentials;
 pub mod interactions;
 pub mod lives;
 pub mod tooling;
+pub mod tools;
 pub mod turns;
 
 /// A running case.

@@ -67,6 +67,7 @@ fn a_vault_is_made_filled_used_and_removed() {
             "--path",
             "/v1/*",
             "--not-in-body",
+            "--in-websocket",
         ],
     ]
     .concat();
@@ -74,6 +75,7 @@ fn a_vault_is_made_filled_used_and_removed() {
     let spec = &variable["spec"]["environment_variable"];
     assert_eq!(spec["allowed_requests"]["methods"][0], "GET");
     assert_eq!(spec["injection_location"]["body"], false);
+    assert_eq!(spec["injection_location"]["websocket"], true);
     // A secret that is none, a place that is taken.
     let empty = with_input(&stage, &bearer, "\n");
     assert_eq!(empty.status.code(), Some(2), "{}", text(&empty.stderr));

@@ -2,8 +2,8 @@
 
 use astrabox_platform::{CredentialDraft, CredentialUpdate, SecretUpdate, SpecChanges, VaultDraft};
 use astrabox_types::{
-    CredentialId, CredentialSecret, CredentialSpec, ErrorReason, InjectionLocation, Secret,
-    SessionId, VaultId,
+    CredentialId, CredentialNetworking, CredentialSecret, CredentialSpec, ErrorReason,
+    InjectionLocation, Secret, SessionId, VaultId,
 };
 
 use crate::boundary::Given;
@@ -33,7 +33,7 @@ async fn variable(stage: &mut Stage, vault_id: VaultId, value: &'static str) -> 
             display_name: String::new(),
             spec: CredentialSpec::EnvironmentVariable {
                 secret_name: "API_KEY".to_owned(),
-                allowed_hosts: vec!["api.test".to_owned()],
+                networking: CredentialNetworking::Limited(vec!["api.test".to_owned()]),
                 injection_location: InjectionLocation::default(),
                 allowed_requests: None,
                 allow_insecure_http: false,

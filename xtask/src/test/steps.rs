@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::Mode;
 use super::context::{BIN_DIR, Context, RUNNER};
 use super::elf::needs_loader;
-use super::litellm;
+use super::python;
 use super::report::Outcome;
 use crate::finding::Finding;
 use crate::{conformance, layers, tidy};
@@ -113,7 +113,7 @@ pub(super) const STEPS: &[Step] = &[
         about: "a LiteLLM proxy for the tests is in the cache",
         needs: &["tools"],
         limit: minutes(15),
-        run: |context, step| litellm::install(context, step.limit),
+        run: |context, step| python::install(context, &python::LITELLM, step.limit),
     },
     Step {
         name: "tests",

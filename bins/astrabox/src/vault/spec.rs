@@ -1,6 +1,7 @@
 //! What a credential is for, as options.
 
 use astrabox_client::v1;
+use astrabox_client::v1::credential_networking::Type as Networking;
 use astrabox_client::v1::credential_spec::Type;
 use prost_types::Timestamp;
 
@@ -101,8 +102,15 @@ pub(crate) struct Variable {
     #[arg(long, value_name = "NAME")]
     secret_name: String,
     /// A host that the value may go to, as api.example.com or *.example.com; may be given again
-    #[arg(long = "allow-host", value_name = "HOST", required = true)]
+    #[arg(
+        long = "allow-host",
+        value_name = "HOST",
+        required_unless_present = "unrestricted"
+    )]
     allow_hosts: Vec<String>,
+    /// The value may go to every host that the sandbox may reach; TLS is ended for all of them
+    #[arg(long, conflicts_with = "allow_hosts")]
+    unrestricted: bool,
     /// A method that it may go with; may be given again [default: every one]
     #[arg(long = "method")]
     methods: Vec<String>,
@@ -110,11 +118,14 @@ pub(crate) struct Variable {
     #[arg(long = "path")]
     paths: Vec<String>,
     /// The value never stands in a header
-    #[arg(long, conflicts_with = "not_in_body")]
+    #[arg(long)]
     not_in_header: bool,
     /// The value never stands in a body
     #[arg(long)]
     not_in_body: bool,
+    /// The value may stand in text messages of a WebSocket
+    #[arg(long)]
+    in_websocket: bool,
     /// Lets the value go over plain HTTP, where everybody on the way can read it
     #[arg(long)]
     allow_insecure_http: bool,
@@ -204,18 +215,24 @@ impl Variable {
             paths,
             not_in_header,
             not_in_body,
+            in_websocket,
+            unrestricted,
             allow_insecure_http,
         } = self;
-        let limited = v1::LimitedCredentialNetworking { allowed_hosts };
+        let networking = match unrestricted {
+            true => Networking::Unrestricted(v1::UnrestrictedCredentialNetworking {}),
+            false => Networking::Limited(v1::LimitedCredentialNetworking { allowed_hosts }),
+        };
         let restricted = !methods.is_empty() || !paths.is_empty();
         v1::EnvironmentVariableCredential {
             secret_name,
             networking: Some(v1::CredentialNetworking {
-                r#type: Some(v1::credential_networking::Type::Limited(limited)),
+                r#type: Some(networking),
             }),
             injection_location: Some(v1::InjectionLocation {
                 header: Some(!not_in_header),
                 body: Some(!not_in_body),
+                websocket: Some(in_websocket),
             }),
             allowed_requests: restricted.then_some(v1::AllowedRequests { methods, paths }),
             allow_insecure_http,

@@ -8,6 +8,12 @@ use astrabox_engine_acp as _;
 use astrabox_engine_claude_code as _;
 #[cfg(feature = "engine-codex")]
 use astrabox_engine_codex as _;
+#[cfg(feature = "engine-deepseek-harness")]
+use astrabox_engine_deepseek_harness as _;
+#[cfg(feature = "engine-hermes")]
+use astrabox_engine_hermes as _;
+#[cfg(feature = "engine-pi")]
+use astrabox_engine_pi as _;
 #[cfg(feature = "identity-local")]
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]

@@ -104,6 +104,7 @@ pub(crate) fn settings(config: &Config) -> Result<EgressConfig, Error> {
 pub(crate) fn token_client(config: &Config) -> Result<TokenClient, Error> {
     let EgressConfig {
         allow_private,
+        deny,
         static_hosts,
         extra_roots,
         ..
@@ -117,7 +118,7 @@ pub(crate) fn token_client(config: &Config) -> Result<TokenClient, Error> {
         roots.extend(roots_of_pem(&pem));
     }
     let stated = Arc::new(move |host: &Host, port| static_hosts.find(host, port));
-    Ok(TokenClient::new(allow_private, stated, roots))
+    Ok(TokenClient::new(allow_private, stated, roots).denying(deny))
 }
 
 fn embed(

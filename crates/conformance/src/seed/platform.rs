@@ -109,6 +109,7 @@ impl EnginePlatform for SpecPlatform {
                 handle: format!("https://{CREDENTIAL_HOST}/spec"),
                 placeholder: Placeholder::mint(&MintKey::new([0; 32]), "sbx-spec", "vcrd-spec"),
                 hosts: vec![host],
+                anywhere: false,
                 methods: Vec::new(),
                 paths: Vec::new(),
                 places: Places {

@@ -24,7 +24,8 @@ impl Credentials {
         ];
         let each = kinds.into_iter().flat_map(|(kind, grants)| {
             grants.iter().map(move |grant| {
-                let hosts: Vec<_> = grant.hosts.iter().map(ToString::to_string).collect();
+                let mut hosts: Vec<_> = grant.hosts.iter().map(ToString::to_string).collect();
+                hosts.extend(grant.anywhere.then(|| "every host".to_owned()));
                 let name = [kind, &grant.handle].join(" ");
                 let (id, hosts) = (&grant.credential_id, hosts.join(", "));
                 format!("{}: {id}, to {hosts}", name.trim_end())
@@ -59,9 +60,19 @@ impl Credentials {
                 .all(|(id, value)| other.value(id) == Some(value.expose()))
     }
 
+    /// Whether the credentials allow this destination, whatever the policy says.
+    pub(crate) fn allow(&self, host: &Host, port: u16) -> bool {
+        self.plan.allows(host, port)
+    }
+
     /// Whether a credential may go to this host and port.
     pub(crate) fn reach(&self, host: &Host, port: u16) -> bool {
         self.plan.reaches(host, port)
+    }
+
+    /// Whether one of them may go to this host and port in the clear.
+    pub(crate) fn reach_in_the_clear(&self, host: &Host, port: u16) -> bool {
+        self.plan.reaches_in_the_clear(host, port)
     }
 }
 

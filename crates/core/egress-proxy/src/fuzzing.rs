@@ -179,6 +179,7 @@ fn credentials() -> Credentials {
         handle: "KEY".to_owned(),
         placeholder: placeholder().parse().expect("a placeholder"),
         hosts: vec!["good.test".parse().expect("a pattern")],
+        anywhere: false,
         methods: Vec::new(),
         paths: Vec::new(),
         places: Places {

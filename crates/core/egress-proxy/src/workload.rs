@@ -287,7 +287,7 @@ impl Workload {
 fn decide(policy: &EgressPolicy, credentials: &Credentials, destination: &Destination) -> Decision {
     match policy.decide(destination) {
         Decision::Deny(DenyReason::HostNotAllowed)
-            if credentials.reach(&destination.host, destination.port) =>
+            if credentials.allow(&destination.host, destination.port) =>
         {
             Decision::Allow
         }

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use astrabox_egress::{AddressClass, Destination, Host, classify};
+use astrabox_egress::{
+    AddressClass, AddressRules, Decision, DenyReason, Destination, Host, classify,
+};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use http::{Method, Request, Uri};
@@ -154,14 +156,19 @@ async fn resolve(client: &TokenClient, to: &Destination) -> Result<Vec<(SocketAd
 /// it may be the next answer to the same question.
 fn judge(client: &TokenClient, address: SocketAddr, stated: bool) -> Result<bool, Error> {
     let ip = address.ip();
-    let named = || client.allow_private.iter().any(|range| range.contains(ip));
-    match classify(ip) {
-        AddressClass::Public => Ok(false),
-        AddressClass::Special if stated || named() => Ok(true),
-        AddressClass::Special => Err(forbidden(
+    let rules = AddressRules {
+        denied: &client.deny,
+        allowed: &client.allow_private,
+    };
+    match rules.judge(ip, stated) {
+        Decision::Allow => Ok(classify(ip) != AddressClass::Public),
+        Decision::Deny(DenyReason::Metadata) => Err(forbidden("it is a metadata service")),
+        Decision::Deny(DenyReason::AddressDenied) => {
+            Err(forbidden("the operator denies its address (egress.deny)"))
+        }
+        Decision::Deny(_) => Err(forbidden(
             "it is at a private address, which the operator does not let through (egress.allow_private)",
         )),
-        AddressClass::Metadata => Err(forbidden("it is a metadata service")),
     }
 }
 

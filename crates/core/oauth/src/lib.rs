@@ -4,7 +4,7 @@
 //!
 //! RFC 6749, sections 2.3.1 (how a client shows who it is), 5.1 and 5.2 (answers), 6 (the refresh). A token endpoint is
 //! `https` at a public address. Operators who let sandboxes reach private addresses (`egress.allow_private`) let their
-//! token endpoints be there too, and only there over plain `http`.
+//! token endpoints be there too, and only there over plain `http`. What they deny (`egress.deny`) is denied here as well.
 
 mod answer;
 mod call;
@@ -37,6 +37,8 @@ pub type Stated = Arc<dyn Fn(&Host, u16) -> Option<SocketAddr> + Send + Sync>;
 pub struct TokenClient {
     /// Addresses that are let through although they are not public.
     allow_private: Arc<[AddressRange]>,
+    /// Addresses that are not, whatever else is said of them.
+    deny: Arc<[AddressRange]>,
     stated: Stated,
     more_roots: Arc<[Vec<u8>]>,
     /// Read from the system when it is needed for the first time.
@@ -58,12 +60,20 @@ impl TokenClient {
     pub fn new(allow_private: Vec<AddressRange>, stated: Stated, more_roots: Vec<Vec<u8>>) -> Self {
         Self {
             allow_private: allow_private.into(),
+            deny: Arc::default(),
             stated,
             more_roots: more_roots.into(),
             tls: Arc::default(),
             within: WITHIN,
             connect_within: CONNECT_WITHIN,
         }
+    }
+
+    /// The operator's denied addresses (`egress.deny`): none of them is dialled, public or stated though it is.
+    #[must_use]
+    pub fn denying(mut self, deny: Vec<AddressRange>) -> Self {
+        self.deny = deny.into();
+        self
     }
 
     pub(crate) fn tls(&self) -> Arc<ClientConfig> {
@@ -98,6 +108,7 @@ impl fmt::Debug for TokenClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenClient")
             .field("allow_private", &self.allow_private)
+            .field("deny", &self.deny)
             .finish_non_exhaustive()
     }
 }

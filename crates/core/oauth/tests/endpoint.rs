@@ -192,7 +192,15 @@ async fn a_token_is_refreshed_over_tls_and_over_http_where_the_operator_lets_it_
 async fn what_the_operator_does_not_let_through_is_not_even_dialled() {
     let endpoint = Endpoint::start(false, Deed::Answer("200 OK", GOOD)).await;
     let public = TokenClient::default();
+    // Denied although it is a private address that is let through, and one that the operator stated.
+    let denying = endpoint
+        .client()
+        .denying(vec!["127.0.0.0/16".parse().expect("a range")]);
+    let elsewhere = TokenClient::default().denying(vec!["192.0.0.0/2".parse().expect("a range")]);
     for (client, url) in [
+        (&denying, endpoint.url()),
+        (&denying, "https://issuer.test/".to_owned()),
+        (&elsewhere, "https://203.1.1.1/".to_owned()),
         (&public, endpoint.url()),
         (&public, format!("https://{}/", endpoint.address)),
         (&public, "https://169.254.169.254/".to_owned()),

@@ -92,6 +92,7 @@ mod tests {
             handle: handle.to_owned(),
             placeholder: Placeholder::mint(&MintKey::new([1; 32]), "sbx", handle),
             hosts: Vec::new(),
+            anywhere: false,
             methods: Vec::new(),
             paths: Vec::new(),
             places: Places {

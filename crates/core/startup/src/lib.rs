@@ -7,6 +7,7 @@
 
 mod env;
 mod error;
+mod java;
 mod native_state;
 mod platform;
 mod policy;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use astrabox_sandbox::{BoxPath, ErrorKind, HOME, Result, Workload, WriteOptions};
 use bytes::Bytes;
 
+use crate::java;
+
 /// Where the base keeps the authorities that it trusts: Debian's place, then Fedora's, then Alpine's.
 const OWN_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
@@ -29,26 +31,36 @@ pub(crate) struct Trust {
     authority: String,
     /// The authority after those of the base.
     bundle: String,
+    /// The same for Java, where there is one.
+    java: Option<String>,
 }
 
-/// Writes both files. The workload could change them: it would only mistrust, or be lied to, by its own doing.
+/// Writes the files. The workload could change them: it would only mistrust, or be lied to, by its own doing.
 ///
 /// # Errors
 /// What the sandbox says.
 pub(crate) async fn install(workload: &dyn Workload, authority: &str) -> Result<Trust> {
+    let java = java::is_there(workload).await;
     let trust = Trust {
         authority: format!("{HOME}/{FOLDER}/authority.pem"),
         bundle: format!("{HOME}/{FOLDER}/authorities.pem"),
+        java: java.then(|| format!("{HOME}/{FOLDER}/authorities.jks")),
     };
     let mut bundle = own_bundle(workload).await?;
     if !bundle.is_empty() && !bundle.ends_with(b"\n") {
         bundle.push(b'\n');
     }
     bundle.extend_from_slice(authority.as_bytes());
-    for (path, content) in [
+    let store = trust
+        .java
+        .iter()
+        .map(|path| (path, java::trust_store(&bundle)));
+    let store: Vec<_> = store.collect();
+    let files = [
         (&trust.authority, authority.as_bytes().to_vec()),
         (&trust.bundle, bundle),
-    ] {
+    ];
+    for (path, content) in files.into_iter().chain(store) {
         let path = path_of(path)?;
         let options = WriteOptions::default();
         workload
@@ -110,6 +122,9 @@ impl Trust {
             .collect();
         // Node adds these to its own.
         variables.insert("NODE_EXTRA_CA_CERTS".to_owned(), self.authority.clone());
+        if let Some(store) = &self.java {
+            variables.insert(java::VARIABLE.to_owned(), java::options(store));
+        }
         variables
     }
 }
@@ -120,11 +135,15 @@ mod tests {
 
     #[test]
     fn every_program_finds_the_whole_list_and_node_the_addition() {
-        let trust = Trust {
+        let mut trust = Trust {
             authority: "/a".into(),
             bundle: "/b".into(),
+            java: None,
         };
         let variables = trust.variables();
+        assert!(!variables.contains_key(java::VARIABLE));
+        trust.java = Some("/j".into());
+        assert!(trust.variables()[java::VARIABLE].contains("trustStore=/j "));
         assert_eq!(variables["SSL_CERT_FILE"], "/b");
         assert_eq!(variables["NODE_EXTRA_CA_CERTS"], "/a");
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::settings::Wish;
 use crate::state::{Conversation, Speaker, UsageScope};
-use crate::wire::{Answer, Fields};
+use crate::wire::{Answer, Fields, RpcError};
 
 /// What one program has beyond ACP, and what it leaves open. Its state is part of every checkpoint (EN8), so it
 /// holds what is open and no more. Every hook has a default: a program that only speaks ACP needs none.
@@ -107,8 +107,16 @@ pub trait Dialect: Serialize + DeserializeOwned + Send + 'static {
     ) {
     }
 
+    /// The stable name of what failed, where the program answered a prompt with an error of its own.
+    fn failure(&self, _error: &RpcError) -> Option<&'static str> {
+        None
+    }
+
     /// A turn ended, or the process did: what was open in it is over.
     fn turn_ended(&mut self) {}
+
+    /// The process ended, and with it whatever ran beside the turn.
+    fn exited(&mut self, _effects: &mut Effects) {}
 
     /// The native name of a tool, where the program has another place for it than `name`.
     fn tool_name(&self, _call: &Fields<'_>) -> Option<String> {

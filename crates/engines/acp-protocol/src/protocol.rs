@@ -141,6 +141,7 @@ impl<D: Dialect> LineProtocol for AcpProtocol<D> {
 
     fn on_exit(&mut self, exit: &ExitStatus, stderr: &str, effects: &mut Effects) {
         self.dialect.turn_ended();
+        self.dialect.exited(effects);
         self.conversation.exited(exit, stderr, effects);
     }
 

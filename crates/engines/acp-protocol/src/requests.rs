@@ -184,8 +184,16 @@ impl Conversation {
 
     /// Closes open questions, and tells the program that nobody answers. Those of child runs outlive the turn.
     pub(crate) fn cancel_requests(&mut self, reason: &str, effects: &mut Effects) {
-        let own = self.requests.extract_if(.., |_, open| open.child.is_none());
-        for (id, open) in own {
+        self.cancel_those(|open| open.child.is_none(), reason, effects);
+    }
+
+    fn cancel_those(
+        &mut self,
+        these: impl Fn(&OpenRequest) -> bool,
+        reason: &str,
+        effects: &mut Effects,
+    ) {
+        for (id, open) in self.requests.extract_if(.., |_, open| these(open)) {
             let line = match open.answers {
                 Answers::Options(_) => wire::answer(&open.id, &cancelled()),
                 Answers::Form(_) => wire::answer(&open.id, &json!({"action": "cancel"})),
@@ -194,6 +202,14 @@ impl Conversation {
             effects.send(line);
             effects.emit.interaction_withdrawn(&id, reason);
         }
+    }
+
+    /// A child run is over: what it said is whole, what it called is told, and what it asked needs no answer.
+    pub(crate) fn child_settled(&mut self, run: &str, reason: &str, effects: &mut Effects) {
+        let child = Some(run.to_owned());
+        self.settle_messages(&child, effects);
+        self.tell_calls_of(&child, effects);
+        self.cancel_those(|open| open.child == child, reason, effects);
     }
 
     /// Closes every open question of a program that is gone.

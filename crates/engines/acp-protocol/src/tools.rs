@@ -97,6 +97,13 @@ impl Conversation {
         }
     }
 
+    /// The key in our events of an open call, by its native id.
+    #[must_use]
+    pub fn call_key(&self, child: &Speaker, id: &str) -> Option<String> {
+        let at = self.call_at(child, id)?;
+        Some(self.calls[at].key.clone())
+    }
+
     fn call_at(&self, child: &Speaker, id: &str) -> Option<usize> {
         self.calls
             .iter()
@@ -179,6 +186,17 @@ impl Conversation {
         effects
             .emit
             .tool_result(&call.key, &call.name(), output.into(), false, None);
+    }
+
+    /// What a child run that is over called is told at the latest now, and has no result.
+    pub(crate) fn tell_calls_of(&mut self, child: &Speaker, effects: &mut Effects) {
+        for at in 0..self.calls.len() {
+            if self.calls[at].child == *child {
+                self.tell_call(at, None, effects);
+            }
+        }
+        self.calls.retain(|call| call.child != *child);
+        effects.emit.speak_for(None);
     }
 
     /// The turn is over: what was called is told at the latest now. A result may still come.

@@ -52,7 +52,11 @@ impl<D: Dialect> AcpProtocol<D> {
                 let used = Tokens::of(&fields.fields("usage"));
                 (ended(&fields), used.map(|used| (used, *result)))
             }
-            Err(error) => (failed(error, stopping), None),
+            Err(error) => {
+                let named = self.dialect.failure(error).filter(|_| !stopping);
+                let named = named.map(|reason| Ending::failed(reason, error.text()));
+                (named.unwrap_or_else(|| failed(error, stopping)), None)
+            }
         };
         let usage = used.and_then(|(used, result)| {
             let native = Fields::of(result).json("usage");
@@ -79,9 +83,22 @@ impl Conversation {
 
     /// What the program began by itself is over. Nothing happens when the turn that runs answers an input.
     pub fn end_own_turn(&mut self, ending: &Ending, effects: &mut Effects) {
-        if self.turn.as_ref().is_some_and(|turn| turn.input.is_none()) {
-            self.end_turn(ending, None, effects);
+        self.end_own_turn_having(ending, UsageScope::Turn, None, effects);
+    }
+
+    /// The same, where the program tells what the turn used: figures, and its own form of them.
+    pub fn end_own_turn_having(
+        &mut self,
+        ending: &Ending,
+        scope: UsageScope,
+        used: Option<(Tokens, Option<astrabox_types::Json>)>,
+        effects: &mut Effects,
+    ) {
+        if !self.in_own_turn() {
+            return;
         }
+        let usage = used.and_then(|(used, native)| self.used(scope, used, native, effects));
+        self.end_turn(ending, usage, effects);
     }
 
     /// Whether a turn runs that answers no input.
@@ -91,7 +108,7 @@ impl Conversation {
     }
 
     /// Tells that the input of the running turn was taken, once: with the first that the program says after it.
-    pub(crate) fn consume(&mut self, effects: &mut Effects) {
+    pub fn consume(&mut self, effects: &mut Effects) {
         let session = self.params();
         let Some(turn) = &mut self.turn else {
             return;
@@ -153,6 +170,11 @@ impl Conversation {
         let key = self.mint("");
         effects.emit.usage(&key, total.usage(), native);
         used.map(Tokens::usage)
+    }
+
+    /// What the conversation had used before this process began, where the program knows it.
+    pub fn used_before(&mut self, tokens: Tokens) {
+        self.total = Some(tokens);
     }
 
     pub(crate) fn want_stop(&mut self, effects: &mut Effects) {

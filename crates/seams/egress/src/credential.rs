@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::is_web;
 use crate::{Host, HostPattern, PathPattern, Placeholder};
 
 /// The credentials of one workload, apart by purpose. Provider-neutral; holds placeholders only.
@@ -28,10 +29,23 @@ impl CredentialPlan {
             .chain(&self.http_basic)
     }
 
-    /// Whether a credential may go to this host and port; attaching it allows exactly these destinations.
+    /// Whether attaching the credentials allows this destination: those that name their hosts allow exactly these.
+    #[must_use]
+    pub fn allows(&self, host: &Host, port: u16) -> bool {
+        self.grants().any(|grant| grant.names(host, port))
+    }
+
+    /// Whether a credential may go to this host and port.
     #[must_use]
     pub fn reaches(&self, host: &Host, port: u16) -> bool {
         self.grants().any(|grant| grant.reaches(host, port))
+    }
+
+    /// Whether a credential may go to this host and port over plain HTTP.
+    #[must_use]
+    pub fn reaches_in_the_clear(&self, host: &Host, port: u16) -> bool {
+        self.grants()
+            .any(|grant| grant.cleartext && grant.reaches(host, port))
     }
 }
 
@@ -46,8 +60,11 @@ pub struct CredentialGrant {
     pub handle: String,
     /// What the workload holds in its place.
     pub placeholder: Placeholder,
-    /// The destinations that it may go to; never empty.
+    /// The destinations that it may go to; empty for one that may go `anywhere`, and for no other.
     pub hosts: Vec<HostPattern>,
+    /// Whether it may go to every destination that the policy allows by itself (EG25).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anywhere: bool,
     /// The methods that it may go with, in upper case; every method when empty.
     pub methods: Vec<String>,
     /// The paths that it may go with; every path when empty.
@@ -62,6 +79,11 @@ impl CredentialGrant {
     /// Whether it may go to this host and port.
     #[must_use]
     pub fn reaches(&self, host: &Host, port: u16) -> bool {
+        (self.anywhere && is_web(port)) || self.names(host, port)
+    }
+
+    /// Whether it names this host and port among its destinations.
+    fn names(&self, host: &Host, port: u16) -> bool {
         self.hosts.iter().any(|pattern| pattern.matches(host, port))
     }
 }

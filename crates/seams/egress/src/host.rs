@@ -153,7 +153,7 @@ impl HostPattern {
     pub fn matches(&self, host: &Host, port: u16) -> bool {
         let port_fits = match self.port {
             Some(wanted) => wanted == port,
-            None => port == 80 || port == 443,
+            None => is_web(port),
         };
         port_fits && self.matches_host(host)
     }
@@ -167,6 +167,11 @@ impl HostPattern {
             (wanted, host) => !self.subdomains && wanted == host,
         }
     }
+}
+
+/// The ports of what does not name one (EG4).
+pub(crate) const fn is_web(port: u16) -> bool {
+    port == 80 || port == 443
 }
 
 impl FromStr for HostPattern {

@@ -49,6 +49,8 @@
 //!   [`Pass`](BodyPlace::Pass) are not looked at. All others are, binary messages too, in which no credential stands.
 //! * **EG24** A compressed body is refused at its head when a usable credential could stand in it; when none could, it
 //!   is looked through as the bytes that it is.
+//! * **EG25** A credential that may go anywhere goes to what the policy allows by itself, at the ports of EG4. It
+//!   allows no destination; one that names its hosts allows those.
 
 mod address;
 mod credential;

@@ -85,6 +85,9 @@ impl NativeStateSpec {
 pub enum RecordFormat {
     /// JSON values, each ended by a line feed.
     JsonLines,
+    /// A whole SQLite database in one file, as the program's own copy of it: nothing of it is in a log beside it, and
+    /// a newer copy takes its place in one step. A torn one is none.
+    Sqlite,
     /// Anything; taken as it is.
     Opaque,
 }

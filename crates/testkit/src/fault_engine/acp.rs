@@ -43,7 +43,7 @@ impl Acp {
         }
         let Some(known) = params["sessionId"].as_str() else {
             self.session = format!("fault-{}", self.nonce);
-            let answer = result(id, &json!({"sessionId": self.session}));
+            let answer = result(id, &self.opened());
             return with(Word::Opened(self.session.clone()), vec![answer]);
         };
         if self.quirk == Quirk::Forgetful || !exists(&state_file(self.protocol, known)) {
@@ -58,9 +58,20 @@ impl Acp {
         let lines = vec![
             self.update("user_message_chunk", &json!({"content": said})),
             self.update("agent_message_chunk", &json!({"content": said})),
-            result(id, &json!({"sessionId": self.session})),
+            result(id, &self.opened()),
         ];
         with(Word::Opened(self.session.clone()), lines)
+    }
+
+    /// The answer to the opening of a conversation.
+    fn opened(&self) -> Value {
+        let mut opened = json!({"sessionId": self.session});
+        if self.protocol == Protocol::Hermes {
+            let modes = ["default", "accept_edits", "dont_ask"];
+            let modes = modes.map(|mode| json!({"id": mode, "name": mode}));
+            opened["modes"] = json!({"currentModeId": "default", "availableModes": modes});
+        }
+        opened
     }
 
     fn called(&mut self, id: &Value, message: &Value, exists: &dyn Fn(&str) -> bool) -> Heard {
@@ -82,6 +93,9 @@ impl Acp {
                 let said = params["prompt"].as_array().and_then(|parts| parts.last());
                 let text = said.and_then(|part| part["text"].as_str());
                 Word::Prompt(text.unwrap_or_default().to_owned()).into()
+            }
+            "session/set_mode" if self.protocol == Protocol::Hermes => {
+                with(Word::Other, vec![result(id, &json!({}))])
             }
             _ => with(Word::Other, vec![error(id, -32601, "not found")]),
         }

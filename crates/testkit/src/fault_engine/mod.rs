@@ -38,6 +38,7 @@ mod claude;
 mod codex;
 mod image;
 mod native;
+mod pi;
 mod program;
 mod script;
 

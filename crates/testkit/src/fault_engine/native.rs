@@ -11,11 +11,21 @@ pub enum Protocol {
     Claude,
     /// Any program that speaks the Agent Client Protocol, version 1.
     Acp,
+    /// `pi --mode rpc`, as of Pi 1.6.0.
+    Pi,
+    /// The ACP server of Hermes Agent 0.19.0 in the host of its engine.
+    Hermes,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Codex, Self::Claude, Self::Acp];
+    pub const ALL: [Self; 5] = [
+        Self::Codex,
+        Self::Claude,
+        Self::Acp,
+        Self::Pi,
+        Self::Hermes,
+    ];
 
     /// The protocol whose program has this name, as `codex`.
     #[must_use]
@@ -23,13 +33,26 @@ impl Protocol {
         Self::ALL.into_iter().find(|one| one.program() == name)
     }
 
-    /// The program's file name.
+    /// The program's name.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
             Self::Acp => "acp-agent",
+            Self::Pi => "pi",
+            Self::Hermes => "hermes",
+        }
+    }
+
+    /// What its engine starts, below the image's root.
+    pub(super) fn launcher(self) -> String {
+        match self {
+            // A script, which the image's own node runs.
+            Self::Pi => "bin/node".to_owned(),
+            // The first package that the host loads.
+            Self::Hermes => "python/agent/__init__.py".to_owned(),
+            Self::Codex | Self::Claude | Self::Acp => format!("bin/{}", self.program()),
         }
     }
 
@@ -40,6 +63,8 @@ impl Protocol {
             Self::Codex => "codex",
             Self::Claude => "claude_code",
             Self::Acp => "acp",
+            Self::Pi => "pi",
+            Self::Hermes => "hermes",
         }
     }
 }
@@ -56,6 +81,10 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         }
         Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
         Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
+        Protocol::Pi => {
+            format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
+        Protocol::Hermes => format!("{HOME}/.hermes/saved/{conversation}.md"),
     }
 }
 

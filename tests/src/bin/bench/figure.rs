@@ -6,13 +6,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{boxes, engines, journal, lines, memory, overview};
+use crate::{boxes, egress, engines, journal, lines, memory, overview};
 
 /// One figure: a name, what it tells, and how it is measured.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) measure: fn(Effort) -> Measuring,
+}
+
+impl Figure {
+    /// Whether it is meant by this word: its name, or what its name begins with.
+    pub(crate) fn is_named(&self, word: &str) -> bool {
+        let rest = self.name.strip_prefix(word);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
 }
 
 /// A figure that is being measured.
@@ -73,6 +81,7 @@ pub(crate) enum Unit {
     PerSecond,
     Times,
     Megabytes,
+    MegabytesPerSecond,
     Kilobytes,
     /// How many; what is counted is in the row's name.
     Count,
@@ -85,6 +94,7 @@ impl Unit {
             Self::PerSecond => "/s",
             Self::Times => "x",
             Self::Megabytes => "MB",
+            Self::MegabytesPerSecond => "MB/s",
             Self::Kilobytes => "kB",
             Self::Count => "",
         }
@@ -251,6 +261,31 @@ pub(crate) const FIGURES: &[Figure] = &[
         about: "memory that a line of 50 MiB takes, as a multiple of its size",
         measure: |effort| Box::pin(memory::long_line(effort)),
     },
+    Figure {
+        name: "egress-latency",
+        about: "a small request with a credential put in, beside a plain relay and mitmproxy",
+        measure: |effort| Box::pin(egress::latency(effort)),
+    },
+    Figure {
+        name: "egress-rate",
+        about: "small requests per second over connections that stay, beside both",
+        measure: |effort| Box::pin(egress::rate(effort)),
+    },
+    Figure {
+        name: "egress-stream",
+        about: "the age of the first event of a stream at the client, beside both",
+        measure: |effort| Box::pin(egress::stream(effort)),
+    },
+    Figure {
+        name: "egress-body",
+        about: "a body of 1 GiB in each direction and the memory that it takes, beside both",
+        measure: |effort| Box::pin(egress::body(effort)),
+    },
+    Figure {
+        name: "egress-memory",
+        about: "resident memory at rest and with 500 connections, beside both",
+        measure: |effort| Box::pin(egress::resident(effort)),
+    },
 ];
 
 #[cfg(test)]
@@ -285,5 +320,18 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), FIGURES.len());
+    }
+
+    #[test]
+    fn a_word_means_a_figure_or_those_that_begin_with_it() {
+        let named = |word: &str| {
+            FIGURES
+                .iter()
+                .filter(|figure| figure.is_named(word))
+                .count()
+        };
+        for (word, wanted) in [("egress", 5), ("egress-rate", 1), ("egr", 0), ("", 0)] {
+            assert_eq!(named(word), wanted, "{word}");
+        }
     }
 }

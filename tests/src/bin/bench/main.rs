@@ -10,8 +10,8 @@
 mod bare;
 mod boxes;
 mod docker;
+mod egress;
 mod engines;
-
 mod figure;
 mod journal;
 mod lines;
@@ -23,6 +23,7 @@ mod run;
 mod serve;
 mod sessions;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ use figure::{FIGURES, Figure};
 struct Args {
     #[command(subcommand)]
     role: Option<Role>,
-    /// Measure only this figure; may be given several times.
+    /// Measure only this figure, or those whose name begins with this word, as `egress`; may be given several times.
     #[arg(long, value_name = "FIGURE")]
     only: Vec<String>,
     /// List the figures and measure none.
@@ -58,7 +59,7 @@ struct Args {
     out: PathBuf,
 }
 
-/// What the program is besides: its own server, in a process of its own.
+/// What the program is besides, each in a process of its own: its server, and what the egress role is measured with.
 #[derive(Subcommand)]
 enum Role {
     /// Serves as `astraboxd` does, with the fake engine of the test kit besides the linked ones.
@@ -68,12 +69,26 @@ enum Role {
         #[arg(long)]
         config: PathBuf,
     },
+    /// The upstream of the egress figures.
+    #[command(hide = true)]
+    EgressUpstream {
+        /// The folder with its certificate.
+        folder: PathBuf,
+    },
+    /// The plain relay of the egress figures.
+    #[command(hide = true)]
+    EgressRelay {
+        /// Where every tunnel leads.
+        upstream: SocketAddr,
+    },
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.role {
         Some(Role::Serve { config }) => serve::run(config),
+        Some(Role::EgressUpstream { folder }) => egress::upstream::run(folder),
+        Some(Role::EgressRelay { upstream }) => egress::relay::run(*upstream),
         None => bench(&args),
     };
     match done {
@@ -111,7 +126,7 @@ fn bench(args: &Args) -> Result<()> {
 
 fn choose(only: &[String]) -> Result<Vec<&'static Figure>> {
     for name in only {
-        if !FIGURES.iter().any(|figure| figure.name == name) {
+        if !FIGURES.iter().any(|figure| figure.is_named(name)) {
             let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!(
                 "there is no figure {name}; the figures are {}",
@@ -119,6 +134,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static Figure>> {
             );
         }
     }
-    let wanted = |figure: &&Figure| only.is_empty() || only.iter().any(|name| name == figure.name);
+    let wanted =
+        |figure: &&Figure| only.is_empty() || only.iter().any(|name| figure.is_named(name));
     Ok(FIGURES.iter().filter(wanted).collect())
 }

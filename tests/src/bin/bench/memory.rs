@@ -13,7 +13,7 @@ use crate::figure::{Effort, Found, Row, Statistic, Unit};
 use crate::sessions::{FAKE_NOTE, Served};
 
 /// How long a process is left alone before it is looked at.
-const REST: Duration = Duration::from_secs(1);
+pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// Resident memory at rest.
 pub(crate) async fn resident(effort: Effort) -> Result<Found> {
@@ -131,7 +131,7 @@ pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
 }
 
 /// Lets the peak begin again at what is resident now.
-fn forget_peak(pid: u32) -> Result<()> {
+pub(crate) fn forget_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("begin the peak again")
 }
 

@@ -10,7 +10,10 @@ use crate::http::framing::BodyLength;
 use crate::http::head::parse_fields;
 
 /// How much is read at once, which bounds what a body takes of memory.
-const PIECE: usize = 32 * 1024;
+const PIECE: usize = 64 * 1024;
+
+/// Below this it is not worth it to look for more.
+const ROOM: usize = 4096;
 
 /// The longest line that gives the size of a chunk.
 const MAX_SIZE_LINE: usize = 256;
@@ -138,9 +141,22 @@ impl BodyReader {
     }
 }
 
+/// Waits for something, and takes what else is there by then: TLS hands out one record after the other.
 async fn fill<R: AsyncRead + Unpin>(source: &mut R, buffer: &mut BytesMut) -> io::Result<usize> {
     buffer.reserve(PIECE);
-    source.read_buf(buffer).await
+    let mut read = source.read_buf(buffer).await?;
+    while read >= ROOM && buffer.capacity() - buffer.len() >= ROOM {
+        let more = tokio::select! {
+            biased;
+            more = source.read_buf(buffer) => more?,
+            () = std::future::ready(()) => break,
+        };
+        if more == 0 {
+            break;
+        }
+        read += more;
+    }
+    Ok(read)
 }
 
 /// At least one and at most `most` bytes.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use astrabox_egress::Host;
+use bytes::BytesMut;
 use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use rustls::server::{Acceptor, ClientHello, ResolvesServerCert};
@@ -20,7 +21,7 @@ use crate::connection::End;
 use crate::dial::dial;
 use crate::exchange::Side;
 use crate::http::read::HEAD_TIME;
-use crate::sockets::{Prefixed, farewell};
+use crate::sockets::{ReadAhead, farewell};
 use crate::tls::{ALPN_H1, ALPN_H2};
 
 /// The first byte of a TLS record with a handshake in it (RFC 8446, section 5.1).
@@ -48,6 +49,13 @@ impl Offer {
     }
 }
 
+/// How a client begins.
+enum Hello {
+    Tls(StartHandshake<ReadAhead>),
+    /// Not with TLS, in a tunnel where it need not.
+    Clear(Side<TcpStream>),
+}
+
 /// Makes the session; the reason why there is none has not been written down.
 pub(super) async fn handshake(
     mut client: Side<TcpStream>,
@@ -58,9 +66,13 @@ pub(super) async fn handshake(
     let written = client.stream.write_all(established).await;
     written.map_err(|_| End::Aborted)?;
     let deadline = Instant::now() + HEAD_TIME;
-    let start = match timeout_at(deadline, hello(client, tunnel)).await {
-        Ok(start) => start?,
+    let hello = match timeout_at(deadline, hello(client, tunnel)).await {
+        Ok(hello) => hello?,
         Err(_) => return Err(End::Idle),
+    };
+    let start = match hello {
+        Hello::Tls(start) => start,
+        Hello::Clear(client) => return Ok(Session::Clear(client, upstream)),
     };
     let offer = match check(&start.client_hello(), &tunnel.destination.host) {
         Ok(offer) => offer,
@@ -91,10 +103,7 @@ pub(super) async fn handshake(
 }
 
 /// Reads the client's hello, whole, however it was cut.
-async fn hello(
-    mut client: Side<TcpStream>,
-    tunnel: &Tunnel<'_>,
-) -> Result<StartHandshake<Prefixed>, End> {
+async fn hello(mut client: Side<TcpStream>, tunnel: &Tunnel<'_>) -> Result<Hello, End> {
     if client.buffer.is_empty() {
         match client.stream.read_buf(&mut client.buffer).await {
             Ok(read) if read > 0 => {}
@@ -102,17 +111,18 @@ async fn hello(
         }
     }
     if client.buffer[0] != TLS_HANDSHAKE {
+        if tunnel.may_be_clear() {
+            return Ok(Hello::Clear(client));
+        }
         crate::sockets::settle(&client.stream);
         let answer = Reason::NotTls.answer(Some(&tunnel.destination));
         farewell(&mut client.stream, &answer, tunnel.workload).await;
         return Err(End::Answered(Reason::NotTls));
     }
-    let prefixed = Prefixed {
-        early: client.buffer,
-        stream: client.stream,
-    };
-    LazyConfigAcceptor::new(Acceptor::default(), prefixed)
+    let client = ReadAhead::new(client.stream, client.buffer);
+    LazyConfigAcceptor::new(Acceptor::default(), client)
         .await
+        .map(Hello::Tls)
         .map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => End::Answered(Reason::NotTls),
             _ => End::Aborted,
@@ -153,6 +163,7 @@ pub(super) async fn connect(
         Host::Address(address) => ServerName::from(*address),
     };
     let config = tunnel.services.interception.trust.client_config(protocols);
+    let upstream = ReadAhead::new(upstream, BytesMut::new());
     let connect = TlsConnector::from(config).connect(name, upstream);
     match timeout(tunnel.services.settings().connect_timeout, connect).await {
         Ok(Ok(stream)) => Ok(stream),
@@ -178,7 +189,7 @@ fn failure(error: &io::Error) -> Reason {
 }
 
 async fn accept(
-    start: StartHandshake<Prefixed>,
+    start: StartHandshake<ReadAhead>,
     offer: &Offer,
     protocol: Protocol,
     tunnel: &Tunnel<'_>,
@@ -201,7 +212,7 @@ async fn accept(
 }
 
 /// Ends a handshake with an alert instead of a certificate.
-async fn reject(start: StartHandshake<Prefixed>) {
+async fn reject(start: StartHandshake<ReadAhead>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

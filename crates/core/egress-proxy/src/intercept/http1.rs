@@ -112,7 +112,7 @@ impl Connection<'_> {
                 return Next::End(End::Completed);
             }
         };
-        record.at(upstream.stream.get_ref().0.peer_addr().ok());
+        record.at(upstream.stream.get_ref().0.peer);
         let meter = std::sync::Arc::clone(&record.meter);
         let number = self.ledger.enter(record);
         let idle = services.settings().idle_timeout;
@@ -127,7 +127,7 @@ impl Connection<'_> {
                 if persistent && upstream.buffer.is_empty() {
                     self.upstream = Some(upstream);
                 } else {
-                    settle(upstream.stream.get_ref().0);
+                    settle(&upstream.stream.get_ref().0.stream);
                 }
                 let next = match reusable {
                     true => Next::Request,
@@ -141,7 +141,7 @@ impl Connection<'_> {
                     .await;
                 used.clone_from(&outgoing.injection.used);
                 if end == End::Completed {
-                    settle(upstream.stream.get_ref().0);
+                    settle(&upstream.stream.get_ref().0.stream);
                     settle(&self.client.stream.get_ref().0.stream);
                 }
                 (Next::End(end), end)
@@ -208,7 +208,7 @@ impl Connection<'_> {
             if said.is_none() {
                 return Ok(upstream);
             }
-            settle(upstream.stream.get_ref().0);
+            settle(&upstream.stream.get_ref().0.stream);
         }
         reconnect(self.tunnel).await.map(Side::new)
     }
@@ -218,7 +218,7 @@ impl Connection<'_> {
         settle(&self.client.stream.get_ref().0.stream);
         farewell(&mut self.client.stream, &[], self.tunnel.workload).await;
         if let Some(mut upstream) = self.upstream.take() {
-            settle(upstream.stream.get_ref().0);
+            settle(&upstream.stream.get_ref().0.stream);
             // It says that the connection has ended; nobody has to hear it.
             let bye = upstream.stream.shutdown();
             let _ = tokio::time::timeout(std::time::Duration::from_secs(1), bye).await;

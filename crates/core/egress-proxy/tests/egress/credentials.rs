@@ -225,3 +225,31 @@ async fn b30_i1_i3_no_value_is_in_the_audit_log_in_a_file_or_in_an_answer() {
     }
     assert!(files >= 4, "the role's files were not looked at");
 }
+
+#[tokio::test]
+async fn eg25_a_credential_for_every_host_goes_where_the_policy_leads_and_opens_nothing() {
+    let root = Root::new();
+    let good = Secure::answering(&root, &["good.test"]).await;
+    let other = Secure::answering(&root, &["other.test"]).await;
+    let stand = stand_for(&root, &[("good.test", &good), ("other.test", &other)]).await;
+    let sandbox = stand.sandbox(&["good.test"]).await;
+    let mut everywhere = grant("key", &[]);
+    everywhere.anywhere = true;
+    stand.grant(&sandbox, &[everywhere], CANARY).await;
+    let trusting = stand.trusting(&[H1]).await;
+    let mut client = connect(&trusting, &sandbox).await;
+    client.send(get()).await;
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    assert!(good.all().contains(CANARY));
+    let denied = ask(sandbox.proxy, connect_to("other.test:443")).await;
+    assert_eq!(denied.reason(), Some("host_not_allowed"));
+    // What is allowed later is reached with the value as well, without another word about the credential.
+    let wider = policy(&["good.test", "other.test"]);
+    stand.gate.update(sandbox.id, wider).await.unwrap();
+    let mut client = trusting
+        .client(sandbox.proxy, "other.test:443", "other.test")
+        .await;
+    client.send(get().replace("good.test", "other.test")).await;
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    assert!(other.all().contains(CANARY));
+}

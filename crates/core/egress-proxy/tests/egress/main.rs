@@ -1,7 +1,9 @@
 //! The egress proxy from a sandbox's side, against upstreams that record every byte they receive.
 
+mod answers;
 mod audit;
 mod bodies;
+mod clear;
 mod control;
 mod credentials;
 mod forward;

@@ -1,5 +1,6 @@
 //! Roles as processes of their own. This program is the tests, and, told so by its arguments, what they start.
 
+mod intercepted;
 mod role;
 mod stand;
 mod traffic;
@@ -36,7 +37,10 @@ fn be_a_role(config_file: PathBuf) -> ExitCode {
 fn run_tests() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let tests = role::TESTS.iter().chain(traffic::TESTS);
+    let tests = role::TESTS
+        .iter()
+        .chain(traffic::TESTS)
+        .chain(intercepted::TESTS);
     let trials = tests
         .map(|(name, test)| {
             Trial::test(*name, move || {

@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-fn good_test_is(address: SocketAddr) -> EgressConfig {
+pub(crate) fn good_test_is(address: SocketAddr) -> EgressConfig {
     let mut static_hosts = StaticHosts::default();
     static_hosts
         .insert("good.test", &address.to_string())
@@ -55,7 +55,7 @@ fn read(stream: &mut TcpStream, piece: &mut [u8]) -> usize {
 }
 
 /// Reads to the end of the first head; gives what came behind it.
-fn read_head(stream: &mut TcpStream) -> usize {
+pub(crate) fn read_head(stream: &mut TcpStream) -> usize {
     let mut head = Vec::new();
     let mut piece = vec![0; PIECE];
     loop {

@@ -24,6 +24,7 @@ pub(crate) fn grant(id: &str, hosts: &[&str]) -> CredentialGrant {
         handle: id.to_owned(),
         placeholder: placeholder(id).parse().unwrap(),
         hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+        anywhere: false,
         methods: Vec::new(),
         paths: Vec::new(),
         places: Places {

@@ -1,7 +1,8 @@
 //! Changes to what a credential is for. What it is for at all (its type, address, variable) never changes.
 
 use astrabox_types::{
-    AllowedRequests, ClientAuthMethod, CredentialSpec, InjectionLocation, ModelKeyKind, Timestamp,
+    AllowedRequests, ClientAuthMethod, CredentialNetworking, CredentialSpec, InjectionLocation,
+    ModelKeyKind, Timestamp,
 };
 
 use crate::{Error, Result};
@@ -17,7 +18,7 @@ pub struct SpecChanges {
     /// `mcp_oauth` with a refresh.
     pub scope: Option<String>,
     /// `environment_variable`: in place of all hosts.
-    pub allowed_hosts: Option<Vec<String>>,
+    pub networking: Option<CredentialNetworking>,
     /// `environment_variable`.
     pub injection_location: Option<InjectionChange>,
     /// `environment_variable`; `Some(None)` means every request.
@@ -37,6 +38,8 @@ pub struct InjectionChange {
     pub header: Option<bool>,
     /// In the body.
     pub body: Option<bool>,
+    /// In text messages of a WebSocket.
+    pub websocket: Option<bool>,
 }
 
 impl SpecChanges {
@@ -63,16 +66,17 @@ impl SpecChanges {
             }
             CredentialSpec::EnvironmentVariable {
                 secret_name: _,
-                allowed_hosts,
+                networking,
                 injection_location,
                 allowed_requests,
                 allow_insecure_http,
             } => {
-                set(allowed_hosts, left.allowed_hosts.take());
+                set(networking, left.networking.take());
                 if let Some(change) = left.injection_location.take() {
                     *injection_location = InjectionLocation {
                         header: change.header.unwrap_or(injection_location.header),
                         body: change.body.unwrap_or(injection_location.body),
+                        websocket: change.websocket.unwrap_or(injection_location.websocket),
                     };
                 }
                 set(allowed_requests, left.allowed_requests.take());
@@ -101,7 +105,7 @@ impl SpecChanges {
             expires_at,
             auth_method,
             scope,
-            allowed_hosts,
+            networking,
             injection_location,
             allowed_requests,
             allow_insecure_http,
@@ -112,7 +116,7 @@ impl SpecChanges {
             ("expires_at", expires_at.is_some()),
             ("auth_method", auth_method.is_some()),
             ("scope", scope.is_some()),
-            ("networking", allowed_hosts.is_some()),
+            ("networking", networking.is_some()),
             ("injection_location", injection_location.is_some()),
             ("allowed_requests", allowed_requests.is_some()),
             ("allow_insecure_http", allow_insecure_http.is_some()),

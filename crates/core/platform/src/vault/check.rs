@@ -1,7 +1,10 @@
 //! The checks of what clients say about credentials; each names the field, and none repeats a value.
 
 use astrabox_egress::{HostPattern, PathPattern, check_value};
-use astrabox_types::{AllowedRequests, CredentialSecret, CredentialSpec, OauthRefresh, Secret};
+use astrabox_types::{
+    AllowedRequests, CredentialNetworking, CredentialSecret, CredentialSpec, InjectionLocation,
+    OauthRefresh, Secret,
+};
 
 use super::url::WebUrl;
 use crate::{Error, Result};
@@ -74,19 +77,24 @@ pub(crate) fn spec(spec: CredentialSpec) -> Result<CredentialSpec> {
         }
         CredentialSpec::EnvironmentVariable {
             secret_name,
-            allowed_hosts,
+            networking,
             injection_location,
             allowed_requests,
             allow_insecure_http,
         } => {
             variable(&secret_name)?;
-            if !injection_location.header && !injection_location.body {
-                let text = "is header, body or both: a value that may stand nowhere is of no use";
+            let InjectionLocation {
+                header,
+                body,
+                websocket,
+            } = injection_location;
+            if !header && !body && !websocket {
+                let text = "is header, body or websocket, one at least: a value that may stand nowhere is of no use";
                 return Err(Error::field("spec.injection_location", text));
             }
             CredentialSpec::EnvironmentVariable {
                 secret_name,
-                allowed_hosts: hosts(allowed_hosts)?,
+                networking: self::networking(networking)?,
                 injection_location,
                 allowed_requests: allowed_requests.map(requests).transpose()?,
                 allow_insecure_http,
@@ -251,10 +259,19 @@ fn variable(name: &str) -> Result<()> {
     Ok(())
 }
 
+fn networking(networking: CredentialNetworking) -> Result<CredentialNetworking> {
+    Ok(match networking {
+        CredentialNetworking::Limited(hosts) => CredentialNetworking::Limited(self::hosts(hosts)?),
+        CredentialNetworking::Unrestricted => CredentialNetworking::Unrestricted,
+    })
+}
+
 fn hosts(hosts: Vec<String>) -> Result<Vec<String>> {
     const FIELD: &str = "spec.networking.limited.allowed_hosts";
     if hosts.is_empty() || hosts.len() > MAX_HOSTS {
-        let text = format!("has 1 to {MAX_HOSTS} hosts: a value goes nowhere else");
+        let text = format!(
+            "has 1 to {MAX_HOSTS} hosts: a value goes nowhere else, unless spec.networking is unrestricted"
+        );
         return Err(Error::field(FIELD, text));
     }
     let canonical = |host: String| match host.parse::<HostPattern>() {

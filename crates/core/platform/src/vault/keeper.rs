@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard};
 use tokio_util::task::TaskTracker;
 
+use super::failures::Failures;
 use super::parts::Kept;
 use crate::{Error, IdempotencyKey, Result};
 
@@ -30,6 +31,8 @@ pub(crate) struct Keeper {
     pub(super) store: Store,
     secrets: Option<Arc<dyn SecretStore>>,
     pub(super) oauth: TokenClient,
+    /// Refreshes that failed of late.
+    pub(super) failures: Failures,
     /// A refresh goes to its end although nobody waits for it any more.
     pub(super) tasks: TaskTracker,
     digest_key: OnceCell<Secret>,
@@ -49,6 +52,7 @@ impl Keeper {
             store,
             secrets,
             oauth,
+            failures: Failures::default(),
             tasks,
             digest_key: OnceCell::new(),
             mint_key: OnceCell::new(),

@@ -2,6 +2,7 @@
 
 mod changes;
 pub(crate) mod check;
+mod failures;
 mod keeper;
 mod oauth;
 mod parts;

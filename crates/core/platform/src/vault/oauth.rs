@@ -7,6 +7,7 @@ use astrabox_store::CredentialRow;
 use astrabox_types::{
     CredentialId, CredentialSpec, ErrorReason, OauthRefresh, Secret, Timestamp, VaultId,
 };
+use tokio::time::Instant;
 
 use super::keeper::Keeper;
 use super::parts::Kept;
@@ -65,7 +66,7 @@ impl Keeper {
             );
             return Err(Error::new(ErrorReason::VaultCredentialExpired, text));
         };
-        match self.refreshed(refresh, &kept).await {
+        match self.refreshed_or_failed(&row, refresh, &kept).await {
             Ok(new) => {
                 self.keep_again(name, &new).await?;
                 // Its vault may have been archived or deleted meanwhile, and the secret removed.
@@ -89,6 +90,24 @@ impl Keeper {
             }
             Err(error) => Err(error.with("credential_id", row.credential.id.to_string())),
         }
+    }
+
+    /// A new token; the failure before, while the endpoint is left in peace for its sake.
+    async fn refreshed_or_failed(
+        &self,
+        row: &CredentialRow,
+        refresh: &OauthRefresh,
+        kept: &Kept,
+    ) -> Result<Kept> {
+        if let Some(failure) = self.failures.fresh(row, Instant::now()) {
+            return Err(failure);
+        }
+        let refreshed = self.refreshed(refresh, kept).await;
+        match &refreshed {
+            Ok(_) => self.failures.forget(row.credential.id),
+            Err(error) => self.failures.note(row, error, Instant::now()),
+        }
+        refreshed
     }
 
     async fn refreshed(&self, refresh: &OauthRefresh, kept: &Kept) -> Result<Kept> {

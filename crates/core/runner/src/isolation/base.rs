@@ -57,6 +57,13 @@ const ETC_COPIES: &[&str] = &["ld.so.cache", "mime.types", "ssl/openssl.cnf"];
 const ETC_VIEWS: &[&str] = &[
     "alternatives",
     "ca-certificates",
+    // Where Debian and Fedora keep what a Java runtime cannot start without.
+    "java",
+    "java-8-openjdk",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "java-25-openjdk",
     "ssl/certs",
     "pki/ca-trust/extracted",
     "pki/tls/certs",

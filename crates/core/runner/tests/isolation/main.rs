@@ -4,6 +4,7 @@
 //! because what is tried inside a box are system calls that no ordinary program makes. As `driver` it
 //! holds one box and does what the test asks; as `probe` it is what runs in the box.
 
+mod attacks;
 mod confinement;
 mod driver;
 mod files;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     }
     let tests = [
         confinement::TESTS,
+        attacks::TESTS,
         files::TESTS,
         limits::TESTS,
         life::TESTS,

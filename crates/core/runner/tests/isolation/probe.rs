@@ -22,9 +22,12 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     match rest[..] {
         ["calls"] => report(&calls()),
         ["network"] => report(&network()),
+        ["ways"] => report(&ways()),
+        ["routing"] => report(&routing()),
         ["say", text] => say_to_proxy(text),
         ["abstract-listen"] => listen_abstract(),
         ["abstract-connect"] => connect_abstract(),
+        ["unix-connect", path] => said(UnixStream::connect(path).is_ok()),
         ["nested"] => report(&nested()),
         _ => return ExitCode::from(64),
     }
@@ -299,6 +302,95 @@ fn network() -> Answers {
     ])
 }
 
+/// Every way out of an ordinary machine. The addresses are for documentation, or nobody's.
+fn ways() -> Answers {
+    let errno = |result: io::Result<()>| {
+        result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |()| 0)
+    };
+    let short = Duration::from_secs(2);
+    let tcp = |address: &str| {
+        let address = address.parse().expect("is an address");
+        errno(TcpStream::connect_timeout(&address, short).map(drop))
+    };
+    let udp = |from: &str, address: &str| {
+        let socket = UdpSocket::bind(from).expect("binds");
+        errno(socket.send_to(b"x", address).map(drop))
+    };
+    let socket = |family: i32, kind: i32, protocol: i32| {
+        let arguments = [family as usize, kind as usize, protocol as usize, 0, 0, 0];
+        call(libc::SYS_socket, arguments)
+    };
+    Answers::from([
+        ("https", tcp("192.0.2.1:443")),
+        ("http", tcp("192.0.2.1:80")),
+        ("ssh", tcp("192.0.2.1:22")),
+        ("smtp", tcp("192.0.2.1:25")),
+        ("redis", tcp("192.0.2.1:6379")),
+        ("https6", tcp("[2001:db8::1]:443")),
+        ("quic", udp("0.0.0.0:0", "192.0.2.1:443")),
+        ("quic6", udp("[::]:0", "[2001:db8::1]:443")),
+        ("dns", udp("0.0.0.0:0", "192.0.2.53:53")),
+        ("dns_tcp", tcp("192.0.2.53:53")),
+        ("dns_tls", tcp("192.0.2.53:853")),
+        ("multicast_dns", udp("0.0.0.0:0", "224.0.0.251:5353")),
+        ("metadata", tcp("169.254.169.254:80")),
+        ("metadata6", tcp("[fd00:ec2::254]:80")),
+        ("gateway", tcp("10.0.2.2:80")),
+        ("mapped", tcp("[::ffff:192.0.2.1]:443")),
+        ("translated", tcp("[64:ff9b::192.0.2.1]:443")),
+        ("broadcast", udp("0.0.0.0:0", "255.255.255.255:67")),
+        (
+            "raw_icmp",
+            socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
+        ),
+        ("packet", socket(libc::AF_PACKET, libc::SOCK_RAW, 0x300)),
+        ("vsock", socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)),
+    ])
+}
+
+/// Asks the kernel by rtnetlink(7) to change the network: what an administrator of it could.
+fn routing() -> Answers {
+    const RTM_NEWLINK: u16 = 16;
+    const RTM_NEWADDR: u16 = 20;
+    const RTM_NEWROUTE: u16 = 24;
+    /// NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE.
+    const FLAGS: u16 = 1 | 4 | 0x400;
+    let ask = |kind: u16, body: &[u8]| {
+        let mut message = Vec::new();
+        let length = u32::try_from(16 + body.len()).expect("it is short");
+        message.extend(length.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(FLAGS.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(body);
+        // SAFETY: plain numbers; the descriptor is this function's own.
+        let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) };
+        assert!(socket >= 0, "routing can be asked about");
+        let mut answer = [0_u8; 512];
+        // SAFETY: both buffers are as long as is said, and live through the calls.
+        let got = unsafe {
+            libc::send(socket, message.as_ptr().cast(), message.len(), 0);
+            libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), 0)
+        };
+        // SAFETY: closes the function's own descriptor.
+        unsafe { libc::close(socket) };
+        assert!(got >= 20, "no answer");
+        // An acknowledgement is an error message with the code 0 (netlink(7)).
+        -i32::from_ne_bytes(answer[16..20].try_into().expect("four bytes"))
+    };
+    let mut link = vec![0; 16];
+    // Interface 1, the loopback: IFF_UP off.
+    link[4..8].copy_from_slice(&1_i32.to_ne_bytes());
+    link[12..16].copy_from_slice(&1_u32.to_ne_bytes());
+    let address = [libc::AF_INET as u8, 24, 0, 0, 1, 0, 0, 0];
+    let route = [libc::AF_INET as u8, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+    Answers::from([
+        ("link_down", ask(RTM_NEWLINK, &link)),
+        ("address", ask(RTM_NEWADDR, &address)),
+        ("default_route", ask(RTM_NEWROUTE, &route)),
+    ])
+}
+
 fn say_to_proxy(text: &str) {
     let mut stream = TcpStream::connect("127.0.0.1:3128").expect("the listener is there");
     stream.write_all(text.as_bytes()).expect("writes");
@@ -315,7 +407,10 @@ fn listen_abstract() {
 }
 
 fn connect_abstract() {
-    let connected = UnixStream::connect_addr(&abstract_address()).is_ok();
+    said(UnixStream::connect_addr(&abstract_address()).is_ok());
+}
+
+fn said(connected: bool) {
     println_now(if connected { "connected" } else { "alone" });
 }
 

@@ -207,14 +207,21 @@ fn spec_changes(mask: &Mask, spec: Type) -> Result<SpecChanges> {
                 "allowed_requests",
                 "allow_insecure_http",
             ];
-            changes.allowed_hosts = mask
+            changes.networking = mask
                 .take("networking", spec.networking)
-                .map(vault_spec::hosts)
+                .map(vault_spec::networking)
                 .transpose()?;
-            let v1::InjectionLocation { header, body } =
-                spec.injection_location.unwrap_or_default();
-            changes.injection_location =
-                mask.take("injection_location", InjectionChange { header, body });
+            let v1::InjectionLocation {
+                header,
+                body,
+                websocket,
+            } = spec.injection_location.unwrap_or_default();
+            let change = InjectionChange {
+                header,
+                body,
+                websocket,
+            };
+            changes.injection_location = mask.take("injection_location", change);
             changes.allowed_requests = mask.take(
                 "allowed_requests",
                 spec.allowed_requests.map(vault_spec::allowed_requests),

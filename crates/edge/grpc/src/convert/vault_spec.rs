@@ -4,8 +4,8 @@ use astrabox_platform::{Error, Result};
 use astrabox_proto::v1;
 use astrabox_proto::v1::credential_spec::Type;
 use astrabox_types::{
-    AllowedRequests, ClientAuthMethod, CredentialSpec, InjectionLocation, ModelKeyKind,
-    OauthRefresh, Timestamp,
+    AllowedRequests, ClientAuthMethod, CredentialNetworking, CredentialSpec, InjectionLocation,
+    ModelKeyKind, OauthRefresh, Timestamp,
 };
 
 use super::to_proto::timestamp;
@@ -42,13 +42,18 @@ pub(crate) fn from_proto(spec: Option<v1::CredentialSpec>) -> Result<CredentialS
             allowed_requests: requests,
             allow_insecure_http,
         }) => {
-            let v1::InjectionLocation { header, body } = injection_location.unwrap_or_default();
+            let v1::InjectionLocation {
+                header,
+                body,
+                websocket,
+            } = injection_location.unwrap_or_default();
             CredentialSpec::EnvironmentVariable {
                 secret_name,
-                allowed_hosts: hosts(networking)?,
+                networking: self::networking(networking)?,
                 injection_location: InjectionLocation {
                     header: header.unwrap_or(true),
                     body: body.unwrap_or(true),
+                    websocket: websocket.unwrap_or(false),
                 },
                 allowed_requests: requests.map(allowed_requests),
                 allow_insecure_http,
@@ -108,15 +113,35 @@ pub(crate) fn auth_method(method: i32) -> Result<ClientAuthMethod> {
     }
 }
 
-pub(crate) fn hosts(networking: Option<v1::CredentialNetworking>) -> Result<Vec<String>> {
+pub(crate) fn networking(
+    networking: Option<v1::CredentialNetworking>,
+) -> Result<CredentialNetworking> {
+    use v1::credential_networking::Type;
     match networking.and_then(|networking| networking.r#type) {
-        Some(v1::credential_networking::Type::Limited(v1::LimitedCredentialNetworking {
-            allowed_hosts,
-        })) => Ok(allowed_hosts),
+        Some(Type::Limited(v1::LimitedCredentialNetworking { allowed_hosts })) => {
+            Ok(CredentialNetworking::Limited(allowed_hosts))
+        }
+        Some(Type::Unrestricted(v1::UnrestrictedCredentialNetworking {})) => {
+            Ok(CredentialNetworking::Unrestricted)
+        }
         None => Err(Error::field(
             "spec.networking",
-            "must be limited to hosts: a value goes nowhere else",
+            "must be limited to hosts, or unrestricted",
         )),
+    }
+}
+
+fn networking_to_proto(networking: CredentialNetworking) -> v1::CredentialNetworking {
+    use v1::credential_networking::Type;
+    v1::CredentialNetworking {
+        r#type: Some(match networking {
+            CredentialNetworking::Limited(allowed_hosts) => {
+                Type::Limited(v1::LimitedCredentialNetworking { allowed_hosts })
+            }
+            CredentialNetworking::Unrestricted => {
+                Type::Unrestricted(v1::UnrestrictedCredentialNetworking {})
+            }
+        }),
     }
 }
 
@@ -162,20 +187,22 @@ pub(crate) fn to_proto(spec: CredentialSpec) -> v1::CredentialSpec {
         }
         CredentialSpec::EnvironmentVariable {
             secret_name,
-            allowed_hosts,
-            injection_location: InjectionLocation { header, body },
+            networking,
+            injection_location:
+                InjectionLocation {
+                    header,
+                    body,
+                    websocket,
+                },
             allowed_requests,
             allow_insecure_http,
         } => Type::EnvironmentVariable(v1::EnvironmentVariableCredential {
             secret_name,
-            networking: Some(v1::CredentialNetworking {
-                r#type: Some(v1::credential_networking::Type::Limited(
-                    v1::LimitedCredentialNetworking { allowed_hosts },
-                )),
-            }),
+            networking: Some(networking_to_proto(networking)),
             injection_location: Some(v1::InjectionLocation {
                 header: Some(header),
                 body: Some(body),
+                websocket: Some(websocket),
             }),
             allowed_requests: allowed_requests
                 .map(|AllowedRequests { methods, paths }| v1::AllowedRequests { methods, paths }),

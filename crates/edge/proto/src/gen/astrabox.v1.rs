@@ -5514,7 +5514,7 @@ pub struct EnvironmentVariableCredential {
 /// Where a value may go.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CredentialNetworking {
-    #[prost(oneof = "credential_networking::Type", tags = "1")]
+    #[prost(oneof = "credential_networking::Type", tags = "1, 2")]
     pub r#type: ::core::option::Option<credential_networking::Type>,
 }
 /// Nested message and enum types in `CredentialNetworking`.
@@ -5524,6 +5524,9 @@ pub mod credential_networking {
         /// These hosts and no others.
         #[prost(message, tag = "1")]
         Limited(super::LimitedCredentialNetworking),
+        /// Every host that the sandbox may reach by itself.
+        #[prost(message, tag = "2")]
+        Unrestricted(super::UnrestrictedCredentialNetworking),
     }
 }
 /// See CredentialNetworking.
@@ -5533,7 +5536,12 @@ pub struct LimitedCredentialNetworking {
     #[prost(string, repeated, tag = "1")]
     pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// Where in a request a value may stand; at least one of the two.
+/// See CredentialNetworking. The value goes to whatever host the program in the sandbox sends its placeholder to, at the
+/// ports 80 and 443, and no host is allowed for its sake: the networking of the environment alone decides which there are.
+/// To find the placeholder TLS is ended for every host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnrestrictedCredentialNetworking {}
+/// Where in a request a value may stand; at least one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InjectionLocation {
     /// In header values. Absent means true in a new credential, and as it was in a change.
@@ -5542,6 +5550,10 @@ pub struct InjectionLocation {
     /// In the body. As `header`.
     #[prost(bool, optional, tag = "2")]
     pub body: ::core::option::Option<bool>,
+    /// In text messages of a WebSocket that the request opens. Absent means false in a new credential, and as it was in a
+    /// change.
+    #[prost(bool, optional, tag = "3")]
+    pub websocket: ::core::option::Option<bool>,
 }
 /// Which requests a value may go with. At least one of the lists has something; an empty one restricts nothing.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -25,6 +25,7 @@ pub(crate) fn grant(credential_id: &str, host: &str) -> CredentialGrant {
         handle: "TOKEN".into(),
         placeholder: placeholder(credential_id),
         hosts: vec![host.parse().expect(host)],
+        anywhere: false,
         methods: Vec::new(),
         paths: Vec::new(),
         places: Places {

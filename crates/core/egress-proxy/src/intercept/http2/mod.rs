@@ -52,10 +52,10 @@ pub(super) async fn serve(
     tunnel: &Tunnel<'_>,
     ledger: &Ledger,
 ) -> End {
-    let address = upstream.get_ref().0.peer_addr().ok();
+    let address = upstream.get_ref().0.peer;
     let handles = vec![
         Handle::of(&client.get_ref().0.stream),
-        Handle::of(upstream.get_ref().0),
+        Handle::of(&upstream.get_ref().0.stream),
     ];
     run(client, upstream, address, handles, tunnel, ledger).await
 }

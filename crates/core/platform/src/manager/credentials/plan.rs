@@ -7,7 +7,7 @@ use astrabox_egress::{
 use astrabox_engine::{McpHeader, ModelPath};
 use astrabox_model::{CredentialKind, ResolvedModelAccess};
 use astrabox_startup::{Refusal, url_destination};
-use astrabox_types::{CredentialSpec, ErrorReason, McpServer, McpTransport};
+use astrabox_types::{CredentialNetworking, CredentialSpec, ErrorReason, McpServer, McpTransport};
 
 use crate::vault::SessionCredential;
 
@@ -101,17 +101,22 @@ impl Planned {
             }
             CredentialSpec::EnvironmentVariable {
                 secret_name,
-                allowed_hosts,
+                networking,
                 injection_location,
                 allowed_requests,
                 allow_insecure_http,
             } => {
                 let requests = allowed_requests.clone().unwrap_or_default();
                 let paths = requests.paths.iter().map(|path| pattern(path));
-                let hosts = allowed_hosts.iter().map(|host| host_pattern(host));
+                let hosts = match networking {
+                    CredentialNetworking::Limited(hosts) => hosts.as_slice(),
+                    CredentialNetworking::Unrestricted => &[],
+                };
+                let hosts = hosts.iter().map(|host| host_pattern(host));
                 self.plan.environment.push(CredentialGrant {
                     handle: secret_name.clone(),
                     hosts: hosts.collect::<Result<_, _>>()?,
+                    anywhere: *networking == CredentialNetworking::Unrestricted,
                     methods: requests.methods,
                     paths: paths.collect::<Result<_, _>>()?,
                     places: Places {
@@ -123,7 +128,7 @@ impl Planned {
                             true => BodyPlace::Replace,
                             false => BodyPlace::Refuse,
                         },
-                        websocket: false,
+                        websocket: injection_location.websocket,
                     },
                     cleartext: *allow_insecure_http,
                     ..grant(&id, placeholder)
@@ -240,6 +245,7 @@ fn grant(id: &str, placeholder: Placeholder) -> CredentialGrant {
         handle: String::new(),
         placeholder,
         hosts: Vec::new(),
+        anywhere: false,
         methods: Vec::new(),
         paths: Vec::new(),
         places: Places {

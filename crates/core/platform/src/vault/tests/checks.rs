@@ -2,8 +2,9 @@
 
 use astrabox_store::CredentialRow;
 use astrabox_types::{
-    AllowedRequests, ClientAuthMethod, CredentialId, CredentialSecret, CredentialSpec, ErrorReason,
-    InjectionLocation, ModelKeyKind, OauthRefresh, Secret, Timestamp, VaultCredential, VaultId,
+    AllowedRequests, ClientAuthMethod, CredentialId, CredentialNetworking, CredentialSecret,
+    CredentialSpec, ErrorReason, InjectionLocation, ModelKeyKind, OauthRefresh, Secret, Timestamp,
+    VaultCredential, VaultId,
 };
 
 use crate::vault::{SpecChanges, check, chosen};
@@ -52,7 +53,9 @@ fn oauth(token_endpoint: &str, client_id: &str, auth_method: ClientAuthMethod) -
 fn variable(name: &str, hosts: &[&str]) -> CredentialSpec {
     CredentialSpec::EnvironmentVariable {
         secret_name: name.to_owned(),
-        allowed_hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        networking: CredentialNetworking::Limited(
+            hosts.iter().map(|host| (*host).to_owned()).collect(),
+        ),
         injection_location: InjectionLocation::default(),
         allowed_requests: None,
         allow_insecure_http: false,
@@ -217,6 +220,7 @@ fn what_a_spec_may_not_say_is_refused_by_the_name_of_the_field() {
         *injection_location = InjectionLocation {
             header: false,
             body: false,
+            websocket: false,
         };
     }
     cases.push((nowhere, "spec.injection_location"));

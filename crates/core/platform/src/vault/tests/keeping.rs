@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use astrabox_oauth::TokenClient;
 use astrabox_secrets::{Error as StoreError, ErrorKind, KeyVersion, SecretName, SecretStore};
-use astrabox_store::Store;
+use astrabox_store::{CredentialWrite, Store};
 use astrabox_types::{
     ClientAuthMethod, CredentialId, CredentialSecret, CredentialSpec, ErrorReason, OauthRefresh,
     Secret, Timestamp, Vault, VaultCredential, VaultId,
@@ -146,7 +146,7 @@ impl World {
             vault_id: self.vault,
             display_name: String::new(),
             spec: CredentialSpec::McpOauth {
-                mcp_server_url: "https://mcp.example".to_owned(),
+                mcp_server_url: format!("https://{}.example", VaultId::new().uuid().simple()),
                 expires_at,
                 refresh: endpoint.map(|url| OauthRefresh {
                     token_endpoint: url.to_owned(),
@@ -177,6 +177,22 @@ impl World {
     async fn value(&self, id: CredentialId) -> crate::Result<String> {
         let value = self.keeper.value(self.vault, id).await?;
         Ok(String::from_utf8_lossy(value.expose()).into_owned())
+    }
+
+    /// Writes a credential as it is, as one who changes its name does.
+    async fn update(&self, id: CredentialId) {
+        let row = self.store.credential(self.vault, id).await;
+        let credential = row.expect("it is there").credential;
+        let write = CredentialWrite {
+            vault_id: self.vault,
+            id,
+            from: credential.updated_at,
+            display_name: "another".to_owned(),
+            spec: credential.spec,
+            secret_name: None,
+        };
+        let written = self.store.update_credential(None, write).await;
+        written.expect("it is written");
     }
 
     fn names(&self) -> Vec<String> {
@@ -286,6 +302,27 @@ async fn each_way_to_fail_has_its_own_reason() {
         }
         let got = got.map_err(|error| error.reason());
         assert_eq!(got, wanted.map(str::to_owned), "{answer:?} {ends_in}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_failed_is_not_asked_again_before_the_credential_is_updated() {
+    for (answer, ends_in) in [(REFUSED, -1), (LATER, -1), (LATER, 30)] {
+        let (world, issuer) = (World::new().await, Issuer::start(answer).await);
+        let id = world.oauth(Some(&issuer.url), Some(ends_in)).await;
+        let first = world.value(id).await.map_err(|error| error.to_string());
+        for _ in 0..3 {
+            let again = world.value(id).await.map_err(|error| error.to_string());
+            assert_eq!(again, first, "{answer:?} {ends_in}");
+        }
+        assert_eq!(issuer.asked().len(), 1, "{answer:?} {ends_in}");
+        // Another one at the same endpoint is another matter.
+        let other = world.oauth(Some(&issuer.url), Some(-1)).await;
+        drop(world.value(other).await);
+        assert_eq!(issuer.asked().len(), 2, "{answer:?} {ends_in}");
+        world.update(id).await;
+        drop(world.value(id).await);
+        assert_eq!(issuer.asked().len(), 3, "{answer:?} {ends_in}");
     }
 }
 

@@ -2,7 +2,9 @@
 
 use astrabox_egress::{Host, MintKey};
 use astrabox_model::CredentialRef;
-use astrabox_types::{AllowedRequests, CredentialId, InjectionLocation, ModelKeyKind, VaultId};
+use astrabox_types::{
+    AllowedRequests, CredentialId, CredentialNetworking, InjectionLocation, ModelKeyKind, VaultId,
+};
 
 use super::*;
 
@@ -194,10 +196,14 @@ fn a_variable_has_the_places_and_requests_that_its_owner_allows() {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         credential(CredentialSpec::EnvironmentVariable {
             secret_name: "API_KEY".to_owned(),
-            allowed_hosts: vec!["api.test".to_owned(), "*.api.test:8443".to_owned()],
+            networking: CredentialNetworking::Limited(vec![
+                "api.test".to_owned(),
+                "*.api.test:8443".to_owned(),
+            ]),
             injection_location: InjectionLocation {
                 header: location.0,
                 body: location.1,
+                websocket: !location.0,
             },
             allowed_requests: requests.map(|(methods, paths)| AllowedRequests {
                 methods: owned(methods),
@@ -216,6 +222,7 @@ fn a_variable_has_the_places_and_requests_that_its_owner_allows() {
     );
     assert!(grant.methods.is_empty() && grant.paths.is_empty());
     assert!(reaches(grant, "api.test", 443) && reaches(grant, "x.api.test", 8443));
+    assert!(!grant.places.websocket);
     let requests = Some((&["GET"][..], &["/v1/**"][..]));
     let plan = planned(&[variable((false, true), requests)], &model, &[]).plan;
     let grant = &plan.environment[0];
@@ -223,8 +230,26 @@ fn a_variable_has_the_places_and_requests_that_its_owner_allows() {
         (&grant.places.header, grant.places.body),
         (&HeaderPlace::Refuse, BodyPlace::Replace)
     );
+    assert!(grant.places.websocket);
     assert_eq!(
         (grant.methods.as_slice(), texts(&grant.paths)),
         (&["GET".to_owned()][..], vec!["/v1/**".to_owned()])
     );
+}
+
+#[test]
+fn a_variable_for_every_host_allows_none_by_itself() {
+    let variable = credential(CredentialSpec::EnvironmentVariable {
+        secret_name: "API_KEY".to_owned(),
+        networking: CredentialNetworking::Unrestricted,
+        injection_location: InjectionLocation::default(),
+        allowed_requests: None,
+        allow_insecure_http: false,
+    });
+    let plan = planned(&[variable], &access("https://m.test", None), &[]).plan;
+    let grant = &plan.environment[0];
+    assert!(grant.anywhere && grant.hosts.is_empty());
+    assert!(reaches(grant, "any.test", 443) && !reaches(grant, "any.test", 22));
+    let host = "any.test".parse().expect("a host");
+    assert!(plan.reaches(&host, 443) && !plan.allows(&host, 443));
 }

@@ -1,4 +1,5 @@
-//! A real LiteLLM proxy for the tests: installed once into the user's cache, from a lock file with hashes.
+//! Programs in Python that tests and the bench need: each installed once into the user's cache, from a lock file with
+//! hashes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,37 +12,65 @@ use anyhow::{Context as _, Result, bail};
 use super::context::Context;
 use super::report::Outcome;
 
-/// The interpreter of the installed proxy, for the tests.
-const LITELLM: &str = "ASTRABOX_LITELLM";
-/// What is installed; a copy in the installed folder says that it is whole.
-const LOCK: &str = "tests/litellm/requirements.lock";
-/// The versions of Python that the lock file has wheels for.
+/// One program.
+pub(super) struct Program {
+    name: &'static str,
+    /// The variable that names the interpreter of the installed program, for those who start it.
+    variable: &'static str,
+    /// What is installed; a copy in the installed folder says that it is whole.
+    lock: &'static str,
+}
+
+/// A real LiteLLM proxy, for the tests.
+pub(super) const LITELLM: Program = Program {
+    name: "litellm",
+    variable: "ASTRABOX_LITELLM",
+    lock: "tests/litellm/requirements.lock",
+};
+
+/// Whom the bench compares the egress role with.
+pub(super) const MITMPROXY: Program = Program {
+    name: "mitmproxy",
+    variable: "ASTRABOX_MITMPROXY",
+    lock: "tests/mitmproxy/requirements.lock",
+};
+
+/// The versions of Python that the lock files have wheels for.
 const PYTHONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 /// Prints the version, where environments can be made and pip is there to fill them.
 const LOOK: &str =
     "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.implementation.name)";
 
-/// Finds the proxy or installs it, and tells the tests where it is.
-pub(super) fn install(context: &mut Context, limit: Duration) -> Result<Outcome> {
-    if let Some(given) = std::env::var_os(LITELLM) {
-        println!("{LITELLM} is set: {}", given.display());
+/// Finds the program or installs it, and tells those who start it where it is.
+pub(super) fn install(
+    context: &mut Context,
+    program: &Program,
+    limit: Duration,
+) -> Result<Outcome> {
+    let Program {
+        name,
+        variable,
+        lock,
+    } = *program;
+    if let Some(given) = std::env::var_os(variable) {
+        println!("{variable} is set: {}", given.display());
         return Ok(Outcome::passed());
     }
     let Some((python, version)) = python() else {
         return Ok(Outcome::skipped(format!(
-            "no CPython {} with venv and pip is installed, which the LiteLLM proxy needs",
+            "no CPython {} with venv and pip is installed, which {name} needs",
             PYTHONS.join(", ")
         )));
     };
-    let lock = context.root.join(LOCK);
-    let wanted = fs::read(&lock).with_context(|| format!("cannot read {LOCK}"))?;
+    let lock = context.root.join(lock);
+    let wanted = fs::read(&lock).with_context(|| format!("cannot read {}", program.lock))?;
     let tools = cache()?.join("tools");
-    let folder = tools.join(format!("litellm-py{version}"));
+    let folder = tools.join(format!("{name}-py{version}"));
     let outcome = if is_whole(&folder, &wanted) {
         Outcome::passed()
     } else {
         fs::create_dir_all(&tools)?;
-        let partial = tools.join(format!("litellm-{}.partial", std::process::id()));
+        let partial = tools.join(format!("{name}-{}.partial", std::process::id()));
         let outcome = fill(context, python, &partial, &lock, limit)?;
         if outcome.is_passed() {
             fs::write(partial.join("requirements.lock"), &wanted)?;
@@ -52,7 +81,7 @@ pub(super) fn install(context: &mut Context, limit: Duration) -> Result<Outcome>
         outcome
     };
     if outcome.is_passed() {
-        context.export(LITELLM, folder.join("bin/python"));
+        context.export(variable, folder.join("bin/python"));
     }
     Ok(outcome)
 }
@@ -115,7 +144,7 @@ fn put(partial: &Path, folder: &Path, wanted: &[u8]) -> Result<()> {
         Ok(()) => Ok(()),
         // Another run was quicker.
         Err(_) if is_whole(folder, wanted) => remove(partial),
-        Err(error) => Err(error).context("cannot put LiteLLM into the cache"),
+        Err(error) => Err(error).context("cannot put the program into the cache"),
     }
 }
 
@@ -145,7 +174,7 @@ fn cache() -> Result<PathBuf> {
 mod tests {
     use std::fs;
 
-    use super::{LOCK, fitting, is_whole, put};
+    use super::{LITELLM, MITMPROXY, fitting, is_whole, put};
 
     #[test]
     fn only_interpreters_with_wheels_fit() {
@@ -161,20 +190,22 @@ mod tests {
 
     #[test]
     fn every_locked_package_has_a_version_and_a_hash() {
-        let lock = fs::read_to_string(crate::tree::root().join(LOCK)).unwrap();
-        let mut packages = 0;
-        for package in lock.replace("\\\n", " ").lines() {
-            if package.starts_with('#') {
-                continue;
+        for (program, least) in [(LITELLM, 100), (MITMPROXY, 40)] {
+            let lock = fs::read_to_string(crate::tree::root().join(program.lock)).unwrap();
+            let mut packages = 0;
+            for package in lock.replace("\\\n", " ").lines() {
+                if package.starts_with('#') {
+                    continue;
+                }
+                assert!(
+                    package.contains("==") && package.contains(" --hash=sha256:"),
+                    "{package}"
+                );
+                assert!(!package.contains("://"), "{package}");
+                packages += 1;
             }
-            assert!(
-                package.contains("==") && package.contains(" --hash=sha256:"),
-                "{package}"
-            );
-            assert!(!package.contains("://"), "{package}");
-            packages += 1;
+            assert!(packages > least, "{}: {packages}", program.name);
         }
-        assert!(packages > 100, "{packages}");
     }
 
     #[test]
