@@ -155,7 +155,6 @@ pub const ACP_CODEX: Program = Program {
             "/opt/astrabox/image/node_modules/@agentclientprotocol/codex-acp/dist/index.js",
         ],
         env: &[
-            ("CODEX_HOME", "${home}/.codex"),
             ("ASTRABOX_MODEL_KEY", "${model.key}"),
             ("MODEL_PROVIDER", "astrabox"),
             (
@@ -175,6 +174,7 @@ pub const ACP_CODEX: Program = Program {
     decline: "reject",
     decline_and_stop: "",
     process: "node",
+    call_is_saved: "grep -rqs function_call \"$HOME/.codex/sessions\"",
     ..CODEX
 };
 

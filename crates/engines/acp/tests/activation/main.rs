@@ -89,7 +89,8 @@ async fn say(client: &dyn EngineClient, text: &str) -> String {
     client.deliver(input).await.expect("it queues");
     let mut said = String::new();
     loop {
-        let next = tokio::time::timeout(Duration::from_secs(30), client.turn_events().next());
+        let mut steps = client.turn_events();
+        let next = tokio::time::timeout(Duration::from_secs(30), steps.next());
         let step = next.await.expect("it comes").expect("it goes on");
         let step = step.expect("it is connected");
         let mut ended = false;
