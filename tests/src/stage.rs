@@ -74,6 +74,8 @@ pub struct Named {
     pub model_wire: &'static str,
     /// The directory below home that is its conversations.
     pub state_directory: &'static str,
+    /// Whether it asks the network for nothing but the model when it is started so.
+    pub quiet: bool,
 }
 
 impl Program {
@@ -135,6 +137,7 @@ pub const ACP_CLAUDE: Program = Program {
         ],
         model_wire: "anthropic_messages",
         state_directory: ".claude/projects",
+        quiet: true,
     }),
     lacks: &[],
     allow: "allow-once",
@@ -164,6 +167,8 @@ pub const ACP_CODEX: Program = Program {
         ],
         model_wire: "openai_responses",
         state_directory: ".codex/sessions",
+        // Codex asks for plugins before it reads that it shall not.
+        quiet: false,
     }),
     // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.
     lacks: &[EngineFeature::ToolApproval, EngineFeature::Question],

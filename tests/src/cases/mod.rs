@@ -41,6 +41,8 @@ pub enum Need {
     Has(EngineFeature),
     /// It takes pictures.
     Pictures,
+    /// It asks the network for nothing but the model.
+    Quiet,
     /// Its engine brings it, so that `astrabox run` needs no environment.
     Brought,
 }
@@ -52,12 +54,13 @@ impl Case {
         self.needs.iter().all(|need| match need {
             Need::Has(feature) => capabilities.has(*feature) && !program.lacks.contains(feature),
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
+            Need::Quiet => program.named.as_ref().is_none_or(|named| named.quiet),
             Need::Brought => !capabilities.names_program,
         })
     }
 }
 
-/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, `Pictures` or `Brought`.
+/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, `Pictures`, `Quiet` or `Brought`.
 macro_rules! list {
     ($($module:ident: $($name:ident [$($need:ident)*]),+ $(,)?;)+) => {
         vec![$($(
@@ -74,6 +77,9 @@ macro_rules! list {
 macro_rules! need {
     (Pictures) => {
         Need::Pictures
+    };
+    (Quiet) => {
+        Need::Quiet
     };
     (Brought) => {
         Need::Brought
@@ -100,7 +106,7 @@ pub fn all() -> Vec<Case> {
             a_killed_engine_fails_its_turn_and_the_session_goes_on [],
             a_prompt_of_200_kb_arrives_whole [],
             only_allowed_hosts_are_reached_from_inside [],
-            nothing_but_the_model_is_asked_for [];
+            nothing_but_the_model_is_asked_for [Quiet];
         approvals:
             a_second_client_allows_a_command [ToolApproval],
             a_declined_command_does_not_run_and_the_turn_goes_on [ToolApproval],
