@@ -74,11 +74,17 @@ pub struct Named {
     pub model_wire: &'static str,
     /// The directory below home that is its conversations.
     pub state_directory: &'static str,
-    /// Whether it asks the network for nothing but the model when it is started so.
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
     pub quiet: bool,
 }
 
 impl Program {
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.named.as_ref().is_none_or(|named| named.quiet)
+    }
+
     /// An environment for it; name and limits are still to be given.
     #[must_use]
     pub fn environment(&self) -> v1::EnvironmentSpec {
@@ -167,7 +173,7 @@ pub const ACP_CODEX: Program = Program {
         ],
         model_wire: "openai_responses",
         state_directory: ".codex/sessions",
-        // Codex asks for plugins before it reads that it shall not.
+        // Codex asks for plugins before it reads that it shall not, and its adapter asks the model for a title.
         quiet: false,
     }),
     // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.

@@ -41,7 +41,7 @@ pub enum Need {
     Has(EngineFeature),
     /// It takes pictures.
     Pictures,
-    /// It asks the network for nothing but the model.
+    /// It asks the network for nothing but the model, and the model for nothing but the turn.
     Quiet,
     /// Its engine brings it, so that `astrabox run` needs no environment.
     Brought,
@@ -54,7 +54,7 @@ impl Case {
         self.needs.iter().all(|need| match need {
             Need::Has(feature) => capabilities.has(*feature) && !program.lacks.contains(feature),
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
-            Need::Quiet => program.named.as_ref().is_none_or(|named| named.quiet),
+            Need::Quiet => program.is_quiet(),
             Need::Brought => !capabilities.names_program,
         })
     }
