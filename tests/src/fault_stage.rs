@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use anyhow::{Context as _, Result, ensure};
 use astrabox_client::v1;
-use astrabox_testkit::fault_engine::{FaultImage, ImageCache, Protocol};
+use astrabox_testkit::fault_engine::{ACP_STATE, FaultImage, ImageCache, Protocol};
 use astrabox_testkit::model::ScriptedModel;
 use astrabox_testkit::server::{ServerOptions, bin_dir};
 
@@ -74,6 +74,7 @@ impl FaultStage {
         let environment = v1::EnvironmentSpec {
             engine: image.protocol.kind().to_owned(),
             image: image.name(),
+            program: program_of(image.protocol),
             ..Default::default()
         };
         let agent = v1::AgentSpec::default();
@@ -110,4 +111,14 @@ impl FaultStage {
     pub async fn clear(self) -> Result<()> {
         self.stage.clear().await
     }
+}
+
+/// What an environment says of the program, for an engine that runs any program of its protocol.
+fn program_of(protocol: Protocol) -> Option<v1::ProgramSpec> {
+    (protocol == Protocol::Acp).then(|| v1::ProgramSpec {
+        command: protocol.program().to_owned(),
+        model_wire: "anthropic_messages".to_owned(),
+        state_directory: ACP_STATE.to_owned(),
+        ..Default::default()
+    })
 }

@@ -14,4 +14,7 @@ pub use fault_stage::FaultStage;
 pub use fixture::FaultFixture;
 pub use journal::{Turn, comparable, payload_name};
 pub use memory_host::MemoryHost;
-pub use stage::{CLAUDE_CODE, CODEX, Conversation, PROGRAMS, Program, Stage, must};
+pub use stage::{
+    ACP_CLAUDE, ACP_CODEX, CLAUDE_CODE, CODEX, Conversation, DEEPSEEK_HARNESS, HERMES, Named, PI,
+    PROGRAMS, Program, Stage, must,
+};

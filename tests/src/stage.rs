@@ -1,5 +1,6 @@
 //! A stage for one test: a scripted model, a server process, an agent.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,11 +22,14 @@ pub struct Program {
     pub name: &'static str,
     /// The engine's kind.
     pub engine: &'static str,
+    /// What the environment names, for an engine that runs any program of its protocol.
+    pub named: Option<Named>,
     /// What its engine declares and this program of it has not.
     pub lacks: &'static [EngineFeature],
     /// The permission mode in which it never asks.
     pub unasked: &'static str,
-    /// The permission mode in which it asks before a command that writes.
+    /// The permission mode in which it asks before a command that writes. Where a program has no modes, the engine
+    /// options with which it does, as JSON: `{"block": {...}}`.
     pub asking: &'static str,
     /// The choice that allows a call once.
     pub allow: &'static str,
@@ -59,13 +63,126 @@ pub struct Program {
     pub key_kind: v1::ModelKeyKind,
 }
 
+/// A program that an environment names.
+#[derive(Debug)]
+pub struct Named {
+    /// The program's arguments; the program itself is the image's node.
+    pub arguments: &'static [&'static str],
+    /// Its variables.
+    pub env: &'static [(&'static str, &'static str)],
+    /// The wire that it speaks to models.
+    pub model_wire: &'static str,
+    /// The directory below home that is its conversations.
+    pub state_directory: &'static str,
+}
+
+impl Program {
+    /// An environment for it; name and limits are still to be given.
+    #[must_use]
+    pub fn environment(&self) -> v1::EnvironmentSpec {
+        let program = self.named.as_ref().map(|named| v1::ProgramSpec {
+            command: "node".to_owned(),
+            arguments: named
+                .arguments
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect(),
+            env: named
+                .env
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            model_wire: named.model_wire.to_owned(),
+            state_directory: named.state_directory.to_owned(),
+        });
+        v1::EnvironmentSpec {
+            engine: self.engine.to_owned(),
+            program,
+            ..Default::default()
+        }
+    }
+}
+
 /// Every program, one an engine at least.
-pub const PROGRAMS: &[&Program] = &[&CLAUDE_CODE, &CODEX];
+pub const PROGRAMS: &[&Program] = &[
+    &CLAUDE_CODE,
+    &CODEX,
+    &ACP_CLAUDE,
+    &ACP_CODEX,
+    &DEEPSEEK_HARNESS,
+    &HERMES,
+    &PI,
+];
+
+/// Claude Code behind claude-agent-acp, run by the ACP engine.
+pub const ACP_CLAUDE: Program = Program {
+    name: "acp_claude",
+    engine: "acp",
+    named: Some(Named {
+        arguments: &[
+            "/opt/astrabox/image/node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js",
+        ],
+        env: &[
+            ("ANTHROPIC_BASE_URL", "${model.base_url}"),
+            ("ANTHROPIC_API_KEY", "${model.key}"),
+            ("ANTHROPIC_MODEL", "${model.name}"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+            ("CLAUDE_CODE_MAX_RETRIES", "3"),
+            ("DISABLE_AUTOUPDATER", "1"),
+            ("DISABLE_TELEMETRY", "1"),
+            ("DISABLE_ERROR_REPORTING", "1"),
+            ("ENABLE_TOOL_SEARCH", "false"),
+        ],
+        model_wire: "anthropic_messages",
+        state_directory: ".claude/projects",
+    }),
+    lacks: &[],
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject",
+    decline_and_stop: "",
+    process: "node",
+    repair: "",
+    ..CLAUDE_CODE
+};
+
+/// Codex behind codex-acp, run by the ACP engine.
+pub const ACP_CODEX: Program = Program {
+    name: "acp_codex",
+    engine: "acp",
+    named: Some(Named {
+        arguments: &[
+            "/opt/astrabox/image/node_modules/@agentclientprotocol/codex-acp/dist/index.js",
+        ],
+        env: &[
+            ("CODEX_HOME", "${home}/.codex"),
+            ("ASTRABOX_MODEL_KEY", "${model.key}"),
+            ("MODEL_PROVIDER", "astrabox"),
+            (
+                "CODEX_CONFIG",
+                r#"{"model":"${model.name}","web_search":"disabled","check_for_update_on_startup":false,"analytics":{"enabled":false},"features":{"plugins":false},"model_providers":{"astrabox":{"name":"astrabox","base_url":"${model.base_url}/v1","wire_api":"responses","env_key":"ASTRABOX_MODEL_KEY","request_max_retries":3,"stream_max_retries":3}}}"#,
+            ),
+        ],
+        model_wire: "openai_responses",
+        state_directory: ".codex/sessions",
+    }),
+    // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.
+    lacks: &[EngineFeature::ToolApproval, EngineFeature::Question],
+    unasked: "agent-full-access",
+    asking: "read-only",
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject",
+    decline_and_stop: "",
+    process: "node",
+    ..CODEX
+};
 
 /// OpenAI Codex.
 pub const CODEX: Program = Program {
     name: "codex",
     engine: "codex",
+    named: None,
     lacks: &[],
     unasked: "never",
     asking: "untrusted",
@@ -90,6 +207,7 @@ pub const CODEX: Program = Program {
 pub const CLAUDE_CODE: Program = Program {
     name: "claude_code",
     engine: "claude_code",
+    named: None,
     lacks: &[],
     unasked: "bypassPermissions",
     asking: "default",
@@ -110,6 +228,82 @@ pub const CLAUDE_CODE: Program = Program {
     background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
     key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// DeepSeek Harness.
+pub const DEEPSEEK_HARNESS: Program = Program {
+    name: "deepseek_harness",
+    engine: "deepseek_harness",
+    named: None,
+    lacks: &[],
+    unasked: "danger-full-access",
+    asking: "ask",
+    allow: "allow-once",
+    allow_for_session: "",
+    decline: "reject-once",
+    decline_and_stop: "",
+    // Node names its first thread so.
+    process: "MainThread",
+    call_is_saved: "grep -rqs '\"type\":\"tool/call\"' \"$HOME/.dsh/sessions\"",
+    repair: "",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: r#"TOOL: ask_user_question {"questions":[{"id":"colour","question":"Which colour?","options":[{"label":"Red"},{"label":"Blue"}]}]}"#,
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said",
+    background_child: "",
+    key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
+    key_kind: v1::ModelKeyKind::ApiKey,
+};
+
+/// Hermes Agent.
+pub const HERMES: Program = Program {
+    name: "hermes",
+    engine: "hermes",
+    named: None,
+    lacks: &[],
+    unasked: "dont_ask",
+    asking: "default",
+    allow: "allow_once",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "python3",
+    call_is_saved: "grep -qs '\"name\": \"terminal\"' $HOME/.hermes/state.db $HOME/.hermes/state.db-wal",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "SPAWN: SAY: from the child\nSAY: the parent is done",
+    held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
+};
+
+/// Pi.
+pub const PI: Program = Program {
+    name: "pi",
+    engine: "pi",
+    named: None,
+    lacks: &[],
+    unasked: "",
+    asking: r#"{"approvals":{"ask":["bash","write","edit","mcp__*"]}}"#,
+    allow: "allow",
+    allow_for_session: "allow_session",
+    decline: "deny",
+    decline_and_stop: "deny_stop",
+    process: "pi",
+    call_is_saved: "grep -rqs '\"type\":\"toolCall\"' \"$PI_CODING_AGENT_DIR/sessions\"",
+    repair: "transcript_repaired",
+    mcp_say: "mcp__echo__say",
+    asks_for_mcp: true,
+    question: "",
+    child: "",
+    held_child: "",
+    background_child: "",
+    key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    key_kind: v1::ModelKeyKind::Bearer,
 };
 
 /// A model, a server and an agent of their own.
@@ -164,11 +358,7 @@ impl Stage {
         let model = ScriptedModel::builder().start().await?;
         let mut options = ServerOptions::with_model(model.address());
         change(&mut options);
-        let environment = v1::EnvironmentSpec {
-            engine: program.engine.to_owned(),
-            ..Default::default()
-        };
-        Self::over(model, &options, environment, agent).await
+        Self::over(model, &options, program.environment(), agent).await
     }
 
     /// A stage with this model, this server, and an environment and an agent of which names and limits are given.
@@ -220,14 +410,40 @@ impl Stage {
         })
     }
 
+    /// The agent of a conversation in this mode: the stage's own, or one like it with engine options in the place of a
+    /// mode.
+    async fn agent_for(&self, mode: &str) -> Result<(String, String)> {
+        if !mode.starts_with('{') {
+            return Ok((self.agent_id.clone(), mode.to_owned()));
+        }
+        let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(mode)?;
+        let request = v1::GetAgentRequest {
+            agent_id: self.agent_id.clone(),
+            ..Default::default()
+        };
+        let own = self.client.get_agent(request).await?.agent;
+        let mut spec = own.and_then(|agent| agent.spec).context("its agent")?;
+        spec.name = "asker".to_owned();
+        let options = options.into_iter();
+        spec.engine_options
+            .extend(options.map(|(name, block)| (name, block.to_string())));
+        let request = v1::CreateAgentRequest {
+            spec: Some(spec),
+            ..Default::default()
+        };
+        let agent = self.client.create_agent(request).await?.agent;
+        Ok((agent.context("an agent in the answer")?.id, String::new()))
+    }
+
     /// A new conversation whose engine is ready.
     ///
     /// # Errors
     /// When it does not become ready.
     pub async fn conversation(&self, permission_mode: &str) -> Result<Conversation> {
+        let (agent_id, permission_mode) = self.agent_for(permission_mode).await?;
         let request = v1::CreateSessionRequest {
-            agent_id: self.agent_id.clone(),
-            permission_mode: permission_mode.to_owned(),
+            agent_id,
+            permission_mode,
             ..Default::default()
         };
         let session = self

@@ -317,7 +317,6 @@ async fn fill_vault(
 async fn make_environment(client: &Client, program: &Program) -> Result<()> {
     let environment = v1::EnvironmentSpec {
         name: "tested".to_owned(),
-        engine: program.engine.to_owned(),
         networking: Some(v1::Networking {
             r#type: Some(v1::networking::Type::Limited(v1::LimitedNetworking {
                 allow_mcp_servers: true,
@@ -329,7 +328,7 @@ async fn make_environment(client: &Client, program: &Program) -> Result<()> {
             disk_bytes: 256 << 20,
             ..Default::default()
         }),
-        ..Default::default()
+        ..program.environment()
     };
     client
         .create_environment(v1::CreateEnvironmentRequest {

@@ -41,6 +41,8 @@ pub enum Need {
     Has(EngineFeature),
     /// It takes pictures.
     Pictures,
+    /// Its engine brings it, so that `astrabox run` needs no environment.
+    Brought,
 }
 
 impl Case {
@@ -50,11 +52,12 @@ impl Case {
         self.needs.iter().all(|need| match need {
             Need::Has(feature) => capabilities.has(*feature) && !program.lacks.contains(feature),
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
+            Need::Brought => !capabilities.names_program,
         })
     }
 }
 
-/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, or `Pictures`.
+/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, `Pictures` or `Brought`.
 macro_rules! list {
     ($($module:ident: $($name:ident [$($need:ident)*]),+ $(,)?;)+) => {
         vec![$($(
@@ -71,6 +74,9 @@ macro_rules! list {
 macro_rules! need {
     (Pictures) => {
         Need::Pictures
+    };
+    (Brought) => {
+        Need::Brought
     };
     ($feature:ident) => {
         Need::Has(EngineFeature::$feature)
@@ -125,6 +131,6 @@ pub fn all() -> Vec<Case> {
             a_program_killed_in_a_tool_resumes_a_conversation_that_the_model_takes [];
         credentials:
             canaries_reach_their_servers_and_nothing_else [McpHttp],
-            a_key_beside_a_run_reaches_the_model_and_no_sandbox [];
+            a_key_beside_a_run_reaches_the_model_and_no_sandbox [Brought];
     }
 }

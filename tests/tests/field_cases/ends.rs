@@ -201,3 +201,61 @@ async fn a_prompt_that_codex_refuses_is_a_failed_turn() {
     completed(&turn);
     must(stage.clear().await);
 }
+
+#[tokio::test]
+async fn a_prompt_that_an_acp_program_refuses_is_a_failed_turn() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    let turn = say_within(&mut talk, "REFUSE", SOON).await;
+    let message = failed(&turn, "input_rejected");
+    assert!(message.contains("refused"), "{message}");
+    let turn = say_within(&mut talk, "SAY: next", Duration::from_secs(5)).await;
+    completed(&turn);
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn what_an_acp_program_replays_is_not_journaled_again() {
+    let stage = must(FaultStage::of(Protocol::Acp).await);
+    let mut talk = must(stage.talk().await);
+    completed(&must(talk.say("SAY: once").await));
+    release(&talk).await;
+    completed(&must(talk.say("SAY: twice").await));
+    let journal = must(talk.journal().await);
+    assert_eq!(
+        count(&journal, "message.completed"),
+        2,
+        "{}",
+        show(&journal)
+    );
+    assert!(
+        !show(&journal).contains("said before"),
+        "{}",
+        show(&journal)
+    );
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_of_pi_is_no_end_of_its_turn() {
+    let stage = must(FaultStage::of(Protocol::Pi).await);
+    let mut talk = must(stage.talk().await);
+    // `agent_end` comes, and the program lives on and goes on.
+    let prompt = "SAY: one\nREST: ended\nRUN: sleep 0.3\nSAY: two";
+    let turn = say_within(&mut talk, prompt, SOON).await;
+    completed(&turn);
+    assert_eq!(turn.text(), "onetwo");
+    let journal = must(talk.journal().await);
+    assert_eq!(count(&journal, "turn.ended"), 1, "{}", show(&journal));
+    must(stage.clear().await);
+}
+
+#[tokio::test]
+async fn a_turn_of_pi_in_which_nothing_is_said_is_no_success() {
+    let stage = must(FaultStage::of(Protocol::Pi).await);
+    let mut talk = must(stage.talk().await);
+    let turn = say_within(&mut talk, "STDERR: not a word\nEND", SOON).await;
+    failed(&turn, "no_result");
+    goes_on(&mut talk, "not a word").await;
+    must(stage.clear().await);
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use astrabox_client::v1;
 use astrabox_testkit::model::ScriptedModel;
 use astrabox_testkit::server::ServerOptions;
-use astrabox_tests::{CLAUDE_CODE, CODEX, Program, Stage, must};
+use astrabox_tests::{CLAUDE_CODE, CODEX, PI, Program, Stage, must};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -20,10 +20,7 @@ async fn impatient(program: &Program, model: ScriptedModel, options: ServerOptio
         settings: vec!["egress.idle_timeout = \"1s\"".to_owned()],
         ..options
     };
-    let environment = v1::EnvironmentSpec {
-        engine: program.engine.to_owned(),
-        ..Default::default()
-    };
+    let environment = program.environment();
     must(Stage::over(model, &options, environment, v1::AgentSpec::default()).await)
 }
 
@@ -80,4 +77,14 @@ async fn a_model_endpoint_that_never_answers_fails_the_turn_of_codex() {
 #[tokio::test]
 async fn a_model_endpoint_that_never_answers_fails_the_turn_of_claude_code() {
     no_answer(&CLAUDE_CODE).await;
+}
+
+#[tokio::test]
+async fn a_model_stream_that_goes_silent_fails_the_turn_of_pi() {
+    half_a_stream(&PI).await;
+}
+
+#[tokio::test]
+async fn a_model_endpoint_that_never_answers_fails_the_turn_of_pi() {
+    no_answer(&PI).await;
 }

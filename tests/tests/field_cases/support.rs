@@ -28,6 +28,30 @@ macro_rules! for_each_program {
                 }
             )*
         }
+        mod acp {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Acp).await;
+                }
+            )*
+        }
+        mod pi {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Pi).await;
+                }
+            )*
+        }
+        mod hermes {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Hermes).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_each_program;

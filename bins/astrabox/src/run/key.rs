@@ -35,6 +35,27 @@ const KNOWN: &[(&str, &str, &str, &str, v1::ModelKeyKind)] = &[
         "https://api.openai.com",
         v1::ModelKeyKind::Bearer,
     ),
+    (
+        "deepseek_harness",
+        "DEEPSEEK_API_KEY",
+        "DEEPSEEK_BASE_URL",
+        "https://api.deepseek.com/anthropic",
+        v1::ModelKeyKind::ApiKey,
+    ),
+    (
+        "hermes",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "https://api.openai.com",
+        v1::ModelKeyKind::Bearer,
+    ),
+    (
+        "pi",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "https://api.openai.com",
+        v1::ModelKeyKind::Bearer,
+    ),
 ];
 
 /// A key and the endpoint that it is for. It holds a secret, so it has no Debug.

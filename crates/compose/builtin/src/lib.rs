@@ -2,10 +2,18 @@
 //!
 //! Invariant: names adapters and does nothing else; an adapter that is not named here is not in the programs.
 
+#[cfg(feature = "engine-acp")]
+use astrabox_engine_acp as _;
 #[cfg(feature = "engine-claude-code")]
 use astrabox_engine_claude_code as _;
 #[cfg(feature = "engine-codex")]
 use astrabox_engine_codex as _;
+#[cfg(feature = "engine-deepseek-harness")]
+use astrabox_engine_deepseek_harness as _;
+#[cfg(feature = "engine-hermes")]
+use astrabox_engine_hermes as _;
+#[cfg(feature = "engine-pi")]
+use astrabox_engine_pi as _;
 #[cfg(feature = "identity-local")]
 use astrabox_identity_local as _;
 #[cfg(feature = "model-direct")]

@@ -122,18 +122,15 @@ fn check_npm(npm: &NpmPackage) -> Checked {
     let manifest: Value = serde_json::from_str(npm.manifest).doing("read the manifest")?;
     let wanted = versions(&manifest["dependencies"]);
     check!(!wanted.is_empty(), "the manifest wants no package");
-    for (name, version) in &wanted {
+    // Those of which each platform has its own, and npm takes the one that fits.
+    let optional = versions(&manifest["optionalDependencies"]);
+    for (name, version) in wanted.iter().chain(&optional) {
         check!(
             is_exact(version),
             "{name} is wanted as {version:?}, not as one version"
         );
     }
-    for key in [
-        "devDependencies",
-        "optionalDependencies",
-        "peerDependencies",
-        "scripts",
-    ] {
+    for key in ["devDependencies", "peerDependencies", "scripts"] {
         check!(manifest.get(key).is_none(), "the manifest has {key}");
     }
     let lock: Value = serde_json::from_str(npm.lock).doing("read the lock")?;
@@ -150,10 +147,15 @@ fn check_npm(npm: &NpmPackage) -> Checked {
         wanted,
         "what the lock was made for"
     );
+    check_eq!(
+        versions(&root["optionalDependencies"]),
+        optional,
+        "what the lock was made for"
+    );
     for (place, package) in packages.iter().filter(|(place, _)| !place.is_empty()) {
         check_package(place, package)?;
     }
-    for (name, version) in wanted {
+    for (name, version) in wanted.into_iter().chain(optional) {
         let locked = packages.get(&format!("node_modules/{name}"));
         let locked = locked.and_then(|package| package["version"].as_str());
         check_eq!(

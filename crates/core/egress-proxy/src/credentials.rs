@@ -69,6 +69,11 @@ impl Credentials {
     pub(crate) fn reach(&self, host: &Host, port: u16) -> bool {
         self.plan.reaches(host, port)
     }
+
+    /// Whether one of them may go to this host and port in the clear.
+    pub(crate) fn reach_in_the_clear(&self, host: &Host, port: u16) -> bool {
+        self.plan.reaches_in_the_clear(host, port)
+    }
 }
 
 impl Values for Credentials {

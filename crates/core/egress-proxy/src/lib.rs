@@ -30,18 +30,20 @@
 //!   the tunnel's host (an address: nobody), the upstream's certificate must be valid for it by the system's roots or
 //!   the operator's, and only then does the client get a certificate of the deployment's authority for that host. An
 //!   upstream that cannot prove its name is answered for with 502, before it got a byte of a request. Both sides
-//!   speak one protocol, which the upstream chose: HTTP/2 or HTTP/1.1. Anything but TLS is refused.
+//!   speak one protocol, which the upstream chose: HTTP/2 or HTTP/1.1. Anything but TLS is refused, unless a
+//!   credential may go to that host and port in the clear.
 //! * **EP11** Every request inside names the tunnel's host and port and nothing else, in Host, `:authority` and an
 //!   absolute target alike, and is judged by the credentials of that moment; one after the other on a connection,
 //!   stream by stream in HTTP/2. A change of the credentials holds for the next request on an open connection. It
 //!   ends the WebSockets that they could be put into, and tunnels that ran unseen to a host that they go to now.
+//!   In the clear the same holds, and every request goes upstream on a connection of its own.
 //! * **EP12** Nothing of a request goes upstream before its head and up to 1 MiB of its body were looked through. A
 //!   longer body, one that pauses (for 250 ms; for 3 s where a length of at most 1 MiB is stated), and what is beyond
 //!   32 MiB held for one sandbox, goes on piece by piece and is broken off, never ended, when a placeholder in it must
 //!   be refused. Where a credential of the host lets placeholders pass as text, nothing is held back.
 //! * **EP13** Answers are not looked through. They come back piece by piece, without what leads a client away from
 //!   the proxy (`alt-svc`) or speaks in the proxy's name.
-//! * **EP14** The only upgrade is to a WebSocket, inside of a tunnel, and nothing is raw before the upstream has
+//! * **EP14** The only upgrade is to a WebSocket, inside of a tunnel that is not in the clear, and nothing is raw before the upstream has
 //!   granted it in the one right form. Unless every placeholder passes, compression is not agreed on, and the client's
 //!   messages are looked through across fragments.
 //! * **EP15** Credentials are in the memory of the role and of the server that set them, and end with the sandbox or

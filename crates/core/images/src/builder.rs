@@ -1,5 +1,6 @@
 //! The steps of a build.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -22,7 +23,7 @@ use crate::process::{self, Invocation, RunError};
 use crate::staging::Staging;
 use crate::store::{Image, ImageStore};
 use crate::tree::{self, Control, CopyError};
-use crate::{Error, Event, ImageName, Progress, Result, Step, image_name, lock, recipe};
+use crate::{Error, Event, ImageName, Progress, Result, Step, image_name, lock, pip, recipe};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
@@ -214,9 +215,20 @@ impl Build<'_> {
             output,
         };
         let home = staging.path().join(CHECK_HOME);
+        let root = staging.path().join(IMAGE).join(ROOT);
+        let in_box = self.recipe.python.is_some_and(|python| python.runs_in_box);
+        let mut arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
+        let program_path = if in_box && program == pip::IN_BOX {
+            // Not by PYTHONPATH: what the host has Python load at every start would find the packages, and some such
+            // code writes into them.
+            arguments.push(root.join(pip::TARGET).into());
+            pip::PYTHON.into()
+        } else {
+            root.join(program)
+        };
         let invocation = Invocation {
-            program: staging.path().join(IMAGE).join(ROOT).join(program),
-            arguments: arguments.iter().map(Into::into).collect(),
+            program: program_path,
+            arguments,
             env: vec![
                 ("PATH".into(), "/usr/bin:/bin".into()),
                 ("HOME".into(), home.clone().into()),

@@ -18,8 +18,10 @@ use crate::{Error, Event, Result};
 /// choose packages for another version.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-/// Where the packages go, below the project.
-const TARGET: &str = "python";
+/// Where the packages go, below the project and, where a sandbox runs them, below the image's root.
+pub(crate) const TARGET: &str = "python";
+/// The name of that Python in a recipe's check.
+pub(crate) const IN_BOX: &str = "python3";
 /// Making the environment that pip runs in.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 const COMPILE_LIMIT: Duration = Duration::from_secs(10 * 60);

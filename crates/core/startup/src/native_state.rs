@@ -2,6 +2,7 @@
 
 use astrabox_engine::{Error, ErrorKind, NativeStateSpec, RecordFormat, from_sandbox};
 use astrabox_sandbox::{BoxPath, FileKind, HOME, Workload, WriteOptions};
+use astrabox_types::ProgramSpec;
 use bytes::Bytes;
 
 /// The largest state file that is saved (256 MiB).
@@ -10,6 +11,8 @@ const MAX_FILE: u64 = 256 << 20;
 const MAX_DEPTH: usize = 8;
 /// How much is read in one call.
 const CHUNK: u64 = 4 << 20;
+/// How often a file that changed while it was read is read again.
+const READ_AGAIN: usize = 4;
 
 /// One file of an engine's native state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,18 +23,32 @@ pub struct NativeFile {
     pub content: Bytes,
 }
 
+/// Where a native state is below home: the engine says, or for a program that the environment names, the environment.
+/// `None` when nobody says.
+fn directory<'a>(spec: &NativeStateSpec, program: Option<&'a ProgramSpec>) -> Option<&'a str> {
+    match (spec.directory, program) {
+        ("", program) => program?.state_directory.as_deref(),
+        (directory, _) => Some(directory),
+    }
+}
+
 /// Reads the native state of a conversation out of its sandbox, cut to whole records.
 ///
 /// # Errors
-/// `Detached` when the sandbox cannot be read; `ConversationLost` when a file is over the limit.
+/// `Detached` when the sandbox cannot be read; `ConversationLost` when a file is over the limit, or is not what it
+/// should be.
 pub async fn collect(
     workload: &dyn Workload,
     spec: &NativeStateSpec,
+    program: Option<&ProgramSpec>,
     native_key: &str,
 ) -> Result<Vec<NativeFile>, Error> {
     let mut files = Vec::new();
-    for (path, format) in find(workload, spec, native_key).await? {
-        let content = whole_records(read_all(workload, &path).await?, format);
+    let Some(directory) = directory(spec, program) else {
+        return Ok(files);
+    };
+    for (path, format) in find(workload, directory, spec, native_key).await? {
+        let content = whole_records(read_settled(workload, &path, format).await?, format)?;
         let below = path
             .as_str()
             .trim_start_matches(HOME)
@@ -46,20 +63,25 @@ pub async fn collect(
 }
 
 /// Puts saved files in place before a resume. A file that the volume still has is newer than the saved one and
-/// stays, but for a torn tail.
+/// stays, but for a torn tail. Of a program of which nobody says where its state is, the program itself says whether
+/// the conversation is there.
 ///
 /// # Errors
-/// `ConversationLost` when neither the volume nor the store has any state.
+/// `ConversationLost` when neither the volume nor the store has any state, or when it is damaged.
 pub(crate) async fn restore(
     workload: &dyn Workload,
     spec: &NativeStateSpec,
+    program: Option<&ProgramSpec>,
     native_key: &str,
     saved: &[NativeFile],
 ) -> Result<(), Error> {
-    let present = find(workload, spec, native_key).await?;
+    let Some(directory) = directory(spec, program) else {
+        return Ok(());
+    };
+    let present = find(workload, directory, spec, native_key).await?;
     for (path, format) in &present {
         let content = read_all(workload, path).await?;
-        let whole = whole_records(content.clone(), *format);
+        let whole = whole_records(content.clone(), *format)?;
         if whole.len() < content.len() {
             write(workload, path, whole).await?;
         }
@@ -74,6 +96,9 @@ pub(crate) async fn restore(
             )
         })?;
         if !present.iter().any(|(there, _)| *there == path) {
+            if let Some(format) = spec.format_of(&file.path) {
+                whole_records(file.content.clone(), format)?;
+            }
             write(workload, &path, file.content.clone()).await?;
             any = true;
         }
@@ -100,10 +125,11 @@ async fn write(workload: &dyn Workload, path: &BoxPath, content: Bytes) -> Resul
 
 async fn find(
     workload: &dyn Workload,
+    directory: &str,
     spec: &NativeStateSpec,
     native_key: &str,
 ) -> Result<Vec<(BoxPath, RecordFormat)>, Error> {
-    let root = BoxPath::new(format!("{HOME}/{}", spec.directory)).map_err(|error| {
+    let root = BoxPath::new(format!("{HOME}/{directory}")).map_err(|error| {
         Error::new(
             ErrorKind::InvalidConfiguration,
             "native state",
@@ -144,6 +170,27 @@ async fn find(
     Ok(found)
 }
 
+/// Reads a file that a newer one may take the place of meanwhile: of a long one, parts of both could be read.
+async fn read_settled(
+    workload: &dyn Workload,
+    path: &BoxPath,
+    format: RecordFormat,
+) -> Result<Bytes, Error> {
+    let mut content = read_all(workload, path).await?;
+    if format != RecordFormat::Sqlite || (content.len() as u64) < CHUNK {
+        return Ok(content);
+    }
+    for _ in 0..READ_AGAIN {
+        let again = read_all(workload, path).await?;
+        if again == content {
+            return Ok(content);
+        }
+        content = again;
+    }
+    let text = "the native state changes faster than it can be read";
+    Err(Error::new(ErrorKind::Detached, "native state", text))
+}
+
 async fn read_all(workload: &dyn Workload, path: &BoxPath) -> Result<Bytes, Error> {
     let mut content = Vec::new();
     loop {
@@ -159,9 +206,17 @@ async fn read_all(workload: &dyn Workload, path: &BoxPath) -> Result<Bytes, Erro
 }
 
 /// Cuts a torn tail: the program may be killed in the middle of a write.
-fn whole_records(content: Bytes, format: RecordFormat) -> Bytes {
-    match format {
+fn whole_records(content: Bytes, format: RecordFormat) -> Result<Bytes, Error> {
+    Ok(match format {
         RecordFormat::Opaque => content,
+        RecordFormat::Sqlite => {
+            if let Err(what) = whole_database(&content) {
+                let text = format!("the native state's database is damaged: {what}");
+                let kind = ErrorKind::ConversationLost;
+                return Err(Error::new(kind, "native state", text));
+            }
+            content
+        }
         RecordFormat::JsonLines => {
             let end = content
                 .iter()
@@ -169,12 +224,62 @@ fn whole_records(content: Bytes, format: RecordFormat) -> Bytes {
                 .map_or(0, |at| at + 1);
             content.slice(..end)
         }
+    })
+}
+
+/// Checks what the header of a SQLite database tells of its file, by the format's own description
+/// (`fileformat2.html`, section 1.3).
+fn whole_database(content: &[u8]) -> Result<(), &'static str> {
+    let Some(header) = content.first_chunk::<100>() else {
+        return Err("it has no header");
+    };
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err("it is no database");
     }
+    let page = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 1 << 16,
+        size => u64::from(size),
+    };
+    // 2 would be a write-ahead log, which is another file.
+    if header[18..20] != [1, 1] {
+        return Err("a part of it is in a log beside it");
+    }
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    if page < 512 || u64::from(pages) * page != content.len() as u64 {
+        return Err("its length is not that of its pages");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_is_where_the_engine_or_the_environment_says() {
+        let spec = |directory| NativeStateSpec {
+            directory,
+            files: &[],
+            named_by_key: false,
+        };
+        let program = |state: Option<&str>| ProgramSpec {
+            command: "x".to_owned(),
+            arguments: Vec::new(),
+            env: std::collections::BTreeMap::new(),
+            model_wire: String::new(),
+            state_directory: state.map(str::to_owned),
+        };
+        let named = program(Some(".named"));
+        for (engine, program, expected) in [
+            (".own", None, Some(".own")),
+            (".own", Some(&named), Some(".own")),
+            ("", Some(&named), Some(".named")),
+            ("", Some(&program(None)), None),
+            ("", None, None),
+        ] {
+            assert_eq!(directory(&spec(engine), program), expected);
+        }
+    }
 
     #[test]
     fn a_torn_tail_is_cut_to_the_last_whole_record() {
@@ -184,11 +289,45 @@ mod tests {
             ("{\"a\":1}\n{\"b\"", "{\"a\":1}\n"),
             ("{\"a\"", ""),
         ] {
-            assert_eq!(
-                whole_records(content.into(), RecordFormat::JsonLines),
-                whole
-            );
-            assert_eq!(whole_records(content.into(), RecordFormat::Opaque), content);
+            let cut = |format| whole_records(content.into(), format).expect("it has a whole part");
+            assert_eq!(cut(RecordFormat::JsonLines), whole);
+            assert_eq!(cut(RecordFormat::Opaque), content);
+        }
+    }
+
+    fn database(pages: u32, logged: u8) -> Vec<u8> {
+        let mut content = vec![0; pages as usize * 512];
+        content[..16].copy_from_slice(b"SQLite format 3\0");
+        content[16..18].copy_from_slice(&512_u16.to_be_bytes());
+        content[18..20].fill(logged);
+        content[28..32].copy_from_slice(&pages.to_be_bytes());
+        content
+    }
+
+    #[test]
+    fn a_torn_database_is_refused_and_never_cut() {
+        let whole = database(4, 1);
+        let mut longer = whole.clone();
+        longer.push(0);
+        let mut other = whole.clone();
+        other[0] = b'x';
+        for (content, damaged) in [
+            (whole.clone(), false),
+            (whole[..1024].to_vec(), true),
+            (longer, true),
+            (other, true),
+            (database(4, 2), true),
+            (Vec::new(), true),
+        ] {
+            let length = content.len();
+            let checked = whole_records(content.into(), RecordFormat::Sqlite);
+            match checked {
+                Ok(kept) => assert!(!damaged && kept.len() == length),
+                Err(error) => {
+                    assert!(damaged, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::ConversationLost);
+                }
+            }
         }
     }
 }

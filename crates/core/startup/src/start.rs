@@ -132,6 +132,7 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         native_state::restore(
             workload,
             &material.native_state,
+            request.environment.program.as_ref(),
             native_key,
             &request.native_state,
         )

@@ -40,6 +40,13 @@ impl CredentialPlan {
     pub fn reaches(&self, host: &Host, port: u16) -> bool {
         self.grants().any(|grant| grant.reaches(host, port))
     }
+
+    /// Whether a credential may go to this host and port over plain HTTP.
+    #[must_use]
+    pub fn reaches_in_the_clear(&self, host: &Host, port: u16) -> bool {
+        self.grants()
+            .any(|grant| grant.cleartext && grant.reaches(host, port))
+    }
 }
 
 /// One credential: what stands for it inside the sandbox, and where it may go.

@@ -52,7 +52,8 @@ pub struct StartupMaterialRequest {
 /// Which files of the home directory are the native state: the smallest set that resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NativeStateSpec {
-    /// The directory below the home directory, searched to any depth.
+    /// The directory below the home directory, searched to any depth. Empty for a program that the environment names:
+    /// the environment says then.
     pub directory: &'static str,
     /// The kinds of files that belong to it; every other file is left out.
     pub files: &'static [StateFiles],
@@ -84,6 +85,9 @@ impl NativeStateSpec {
 pub enum RecordFormat {
     /// JSON values, each ended by a line feed.
     JsonLines,
+    /// A whole SQLite database in one file, as the program's own copy of it: nothing of it is in a log beside it, and
+    /// a newer copy takes its place in one step. A torn one is none.
+    Sqlite,
     /// Anything; taken as it is.
     Opaque,
 }

@@ -33,13 +33,15 @@
 //! | `EXIT: code` | exits |
 //! | `REFUSE` | first line only: does not take the prompt |
 
+mod acp;
 mod claude;
 mod codex;
 mod image;
 mod native;
+mod pi;
 mod program;
 mod script;
 
 pub use image::{FaultImage, ImageCache};
-pub use native::{Protocol, Quirk, state_file};
+pub use native::{ACP_STATE, Protocol, Quirk, state_file};
 pub use program::run;

@@ -9,23 +9,50 @@ pub enum Protocol {
     Codex,
     /// `claude -p --input-format stream-json --output-format stream-json`, as of Claude Code 2.1.328.
     Claude,
+    /// Any program that speaks the Agent Client Protocol, version 1.
+    Acp,
+    /// `pi --mode rpc`, as of Pi 1.6.0.
+    Pi,
+    /// The ACP server of Hermes Agent 0.19.0 in the host of its engine.
+    Hermes,
 }
 
 impl Protocol {
-    /// The protocol of this name: `codex` or `claude`.
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Codex,
+        Self::Claude,
+        Self::Acp,
+        Self::Pi,
+        Self::Hermes,
+    ];
+
+    /// The protocol whose program has this name, as `codex`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        [Self::Codex, Self::Claude]
-            .into_iter()
-            .find(|one| one.program() == name)
+        Self::ALL.into_iter().find(|one| one.program() == name)
     }
 
-    /// The program's file name.
+    /// The program's name.
     #[must_use]
     pub fn program(self) -> &'static str {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Acp => "acp-agent",
+            Self::Pi => "pi",
+            Self::Hermes => "hermes",
+        }
+    }
+
+    /// What its engine starts, below the image's root.
+    pub(super) fn launcher(self) -> String {
+        match self {
+            // A script, which the image's own node runs.
+            Self::Pi => "bin/node".to_owned(),
+            // The first package that the host loads.
+            Self::Hermes => "python/agent/__init__.py".to_owned(),
+            Self::Codex | Self::Claude | Self::Acp => format!("bin/{}", self.program()),
         }
     }
 
@@ -35,9 +62,15 @@ impl Protocol {
         match self {
             Self::Codex => "codex",
             Self::Claude => "claude_code",
+            Self::Acp => "acp",
+            Self::Pi => "pi",
+            Self::Hermes => "hermes",
         }
     }
 }
+
+/// The state directory of a program that only speaks ACP, below home.
+pub const ACP_STATE: &str = ".acp-agent";
 
 /// Where a conversation's own state is in the box.
 #[must_use]
@@ -47,6 +80,11 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
             format!("{HOME}/.codex/sessions/rollout-fault-{conversation}.jsonl")
         }
         Protocol::Claude => format!("{HOME}/.claude/projects/-workspace/{conversation}.jsonl"),
+        Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
+        Protocol::Pi => {
+            format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
+        Protocol::Hermes => format!("{HOME}/.hermes/saved/{conversation}.md"),
     }
 }
 

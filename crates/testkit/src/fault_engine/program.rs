@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::acp::Acp;
 use super::claude::Claude;
 use super::codex::Codex;
 use super::native::{End, Native, Protocol, Quirk, Tell, Word, state_file};
+use super::pi::Pi;
 use super::script::{Step, parse};
 use crate::fake_engine::{Heard, Host, ToolEvent};
 
@@ -49,6 +51,7 @@ pub async fn run<H: Host>(
     let nonce = host.nonce();
     let native: Box<dyn Native> = match protocol {
         Protocol::Codex => Box::new(Codex::new(quirk, nonce)),
+        Protocol::Acp | Protocol::Hermes => Box::new(Acp::new(protocol, quirk, nonce)),
         Protocol::Claude => {
             let exists = |path: &str| host.exists(path);
             match Claude::new(quirk, nonce, arguments, &exists) {
@@ -59,6 +62,13 @@ pub async fn run<H: Host>(
                 }
             }
         }
+        Protocol::Pi => match Pi::new(quirk, nonce, arguments) {
+            Ok(pi) => Box::new(pi),
+            Err(error) => {
+                host.eprint(&format!("{error}\n"));
+                return 1;
+            }
+        },
     };
     let mut program = Program {
         host,

@@ -149,11 +149,26 @@ impl Conversation {
     }
 }
 
+/// How texts begin that programs put in without an element around them: Codex 0.169.0, then DeepSeek Harness 0.2.1rc2.
+const PREFIXES: [&str; 6] = [
+    "# AGENTS.md instructions",
+    "Current runtime context.",
+    "The approval policy changed from",
+    "The sandbox mode changed from",
+    "background job ",
+    "Background subagent ",
+];
+
+/// What DeepSeek Harness 0.2.1rc2 writes behind the task of a sub-agent, in the same text.
+const SUFFIX_OF_A_TASK: &str = "Your parent agent id is \"";
+
 /// Sorts a text of the user role into words of the user and words of the program.
 pub(crate) fn user_entry(text: &str) -> Entry {
     let words = without_element(text, "system-reminder");
-    let words = words.trim();
-    if words.is_empty() || is_one_element(words) || words.starts_with("# AGENTS.md instructions") {
+    let end = words.find(SUFFIX_OF_A_TASK).unwrap_or(words.len());
+    let words = words[..end].trim();
+    let added = PREFIXES.iter().any(|prefix| words.starts_with(prefix));
+    if words.is_empty() || is_one_element(words) || added {
         Entry::Context(text.to_owned())
     } else {
         Entry::User(words.to_owned())
@@ -203,6 +218,12 @@ mod tests {
             ("RUN: echo '<a>' > b", Some("RUN: echo '<a>' > b")),
             ("<b>bold</b> words", Some("<b>bold</b> words")),
             ("# AGENTS.md instructions for /workspace\n\nx", None),
+            ("Current runtime context. This snapshot", None),
+            ("background job bash-1 (bash: true) finished", None),
+            (
+                "SAY: xYour parent agent id is \"p\". Before",
+                Some("SAY: x"),
+            ),
             ("", None),
         ];
         for (text, expected) in cases {

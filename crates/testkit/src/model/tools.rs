@@ -1,7 +1,7 @@
 //! Finds the program's own tool for what the model wants to do.
 //!
 //! Tool names and argument shapes are those that the programs were seen to offer: Codex 0.169.0,
-//! Claude Code 2.1.328, Hermes 0.19.0, DeepSeek Harness 0.2.1rc2, Pi 0.73.1.
+//! Claude Code 2.1.328, Hermes 0.19.0, DeepSeek Harness 0.2.1rc2, Pi 1.6.0.
 
 use serde_json::{Map, Value, json};
 

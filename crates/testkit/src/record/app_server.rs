@@ -1,4 +1,4 @@
-//! `codex app-server` as a child: requests out, messages in, everything on tape.
+//! A program that speaks JSON-RPC as a child: requests out, messages in, everything on tape.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub(super) struct AppServer {
     stderr: Lines<BufReader<ChildStderr>>,
     stderr_open: bool,
     tape: Tape,
+    /// Whether messages have the member `jsonrpc`.
+    versioned: bool,
     next_id: u64,
     /// Messages that were read while something else was waited for.
     unread: VecDeque<Value>,
@@ -33,14 +35,15 @@ pub(super) struct AppServer {
 }
 
 impl AppServer {
-    /// Starts the program and shakes hands.
+    /// Starts `codex app-server` and shakes hands.
     pub(super) async fn start(
         scenario: &'static str,
         program: &Path,
         place: &Place,
         scrub: Scrub,
     ) -> Result<Self, Error> {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["app-server", "-c", "features.plugins=false"])
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -48,7 +51,26 @@ impl AppServer {
             .env("HOME", place.home())
             .env("CODEX_HOME", place.codex_home())
             .env("MODEL_KEY", "placeholder")
-            .current_dir(place.workspace())
+            .current_dir(place.workspace());
+        let mut server = Self::open(scenario, command, scrub, false)?;
+        let client = json!({ "name": "astrabox", "title": "AstraBox", "version": "0.1.0" });
+        let params = json!({
+            "clientInfo": client,
+            "capabilities": { "experimentalApi": true },
+        });
+        server.request("initialize", params).await?;
+        server.send(&json!({ "method": "initialized" })).await?;
+        Ok(server)
+    }
+
+    /// Starts a program; `versioned` is whether it wants the member `jsonrpc`.
+    pub(super) fn open(
+        scenario: &'static str,
+        mut command: Command,
+        scrub: Scrub,
+        versioned: bool,
+    ) -> Result<Self, Error> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -63,7 +85,7 @@ impl AppServer {
                 what: "the program has no pipes".to_owned(),
             });
         };
-        let mut server = Self {
+        Ok(Self {
             scenario,
             child,
             stdin: Some(stdin),
@@ -71,26 +93,28 @@ impl AppServer {
             stderr: BufReader::new(stderr).lines(),
             stderr_open: true,
             tape: Tape::new(scrub),
+            versioned,
             next_id: 0,
             unread: VecDeque::new(),
             last: String::new(),
-        };
-        let client = json!({ "name": "astrabox", "title": "AstraBox", "version": "0.1.0" });
-        let params = json!({
-            "clientInfo": client,
-            "capabilities": { "experimentalApi": true },
-        });
-        server.request("initialize", params).await?;
-        server.send(&json!({ "method": "initialized" })).await?;
-        Ok(server)
+        })
+    }
+
+    /// Sends a request and gives its id.
+    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Result<u64, Error> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let mut message = json!({ "id": id, "method": method, "params": params });
+        if self.versioned {
+            message["jsonrpc"] = json!("2.0");
+        }
+        self.send(&message).await?;
+        Ok(id)
     }
 
     /// Sends a request and waits for its result.
     pub(super) async fn request(&mut self, method: &str, params: Value) -> Result<Value, Error> {
-        self.next_id += 1;
-        let id = self.next_id;
-        self.send(&json!({ "id": id, "method": method, "params": params }))
-            .await?;
+        let id = self.ask(method, params).await?;
         let mut skipped = VecDeque::new();
         let answer = self
             .until(&format!("the answer to {method}"), |message| {

@@ -5,9 +5,13 @@
 //! machine it was made on. An adapter's test plays it without the program; a new version of the
 //! program is recorded again with one command, and the difference is what changed.
 
+mod acp;
 mod app_server;
 mod claude;
 mod codex;
+mod deepseek_harness;
+mod hermes;
+mod pi;
 mod place;
 mod stream_json;
 mod tape;
@@ -61,6 +65,22 @@ impl Error {
     }
 }
 
+/// Records every scenario of the two programs in an image of kind `acp`, or those that are named, as
+/// `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the image's root; `scratch` is a folder for the programs' home, not under `/tmp`.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn acp(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    acp::record(image, out, scratch, only).await
+}
+
 /// Records every Codex scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
 ///
 /// `scratch` is a folder for the program's home; Codex refuses to work in one under `/tmp`.
@@ -89,4 +109,52 @@ pub async fn claude(
     only: &[String],
 ) -> Result<Vec<PathBuf>, Error> {
     claude::record(program, out, scratch, only).await
+}
+
+/// Records every DeepSeek Harness scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image; `out` is `tests/recordings` of the engine's crate, whose plugin is used;
+/// `scratch` is a folder for the program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn deepseek_harness(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    deepseek_harness::record(image, out, scratch, only).await
+}
+
+/// Records every Hermes scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image; `out` is `tests/recordings` of the engine's crate, whose host is used; `scratch` is
+/// a folder for the program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn hermes(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    hermes::record(image, out, scratch, only).await
+}
+
+/// Records every Pi scenario, or those that are named, as `<scenario>.jsonl`, with a `README.md`.
+///
+/// `image` is the root of its image, `out` the folder `tests/recordings` of its engine, and `scratch` a folder for the
+/// program's home.
+///
+/// # Errors
+/// The first scenario that fails; those before it are written.
+pub async fn pi(
+    image: &Path,
+    out: &Path,
+    scratch: &Path,
+    only: &[String],
+) -> Result<Vec<PathBuf>, Error> {
+    pi::record(image, out, scratch, only).await
 }

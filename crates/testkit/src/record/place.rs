@@ -75,13 +75,20 @@ stream_max_retries = 1
 
     /// Leaves of the program's home nothing but the conversation's own file.
     pub(super) fn keep_only_rollouts(&self) -> Result<(), Error> {
-        let failed = || Error::io("move the conversation's file");
-        let sessions = self.codex_home().join("sessions");
+        self.keep_only(".codex/sessions")
+    }
+
+    /// Leaves of the program's home nothing but this directory.
+    pub(super) fn keep_only(&self, state: &str) -> Result<(), Error> {
+        let failed = || Error::io("move the conversation's files");
+        let state = self.home().join(state);
         let kept = self.root.path().join("kept");
-        fs::rename(&sessions, &kept).map_err(failed())?;
+        fs::rename(&state, &kept).map_err(failed())?;
         fs::remove_dir_all(self.home()).map_err(failed())?;
-        fs::create_dir_all(self.codex_home()).map_err(failed())?;
-        fs::rename(&kept, &sessions).map_err(failed())
+        if let Some(above) = state.parent() {
+            fs::create_dir_all(above).map_err(failed())?;
+        }
+        fs::rename(&kept, &state).map_err(failed())
     }
 
     /// What of a recording depends on this machine.

@@ -1,4 +1,5 @@
-//! `claude -p` with stream-json as a child: messages out, messages in, everything on tape.
+//! A program that speaks JSON lines as a child, as `claude -p` with stream-json: messages out, messages in, everything
+//! on tape.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -209,8 +210,37 @@ impl StreamJson {
     }
 }
 
-/// The answer to `initialize` without the vendor's lists; nothing for any other message.
+/// A message without what the vendor ships in the vendor's words, and without what other messages have; nothing for one
+/// that stays as it is.
 fn cut(message: &Value) -> Option<String> {
+    cut_of_claude(message).or_else(|| cut_of_pi(message))
+}
+
+/// What Pi tells the model at the begin, and where it says everything again.
+fn cut_of_pi(message: &Value) -> Option<String> {
+    let mut message = message.clone();
+    match message["type"].as_str()? {
+        "message_start" | "message_end" if message["message"]["role"] == "system" => {
+            let told = message["message"].as_object_mut()?;
+            told.remove("sections");
+            let added = told.get_mut("toolsAdded");
+            let added = added.and_then(Value::as_array_mut);
+            for tool in added.into_iter().flatten() {
+                *tool = json!({ "name": tool["name"] });
+            }
+        }
+        "agent_end" => message["messages"] = json!([]),
+        "turn_end" => {
+            message.as_object_mut()?.remove("message")?;
+            message["toolResults"] = json!([]);
+        }
+        _ => return None,
+    }
+    Some(message.to_string())
+}
+
+/// The answer of Claude Code to `initialize`.
+fn cut_of_claude(message: &Value) -> Option<String> {
     message["response"]["response"].get("commands")?;
     let mut message = message.clone();
     let answer = message["response"]["response"].as_object_mut()?;

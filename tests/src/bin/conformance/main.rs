@@ -16,7 +16,7 @@ use astrabox_tests::FaultFixture;
 
 fn main() -> Result<ExitCode> {
     let mut settings = settings::read(|name| std::env::var(name).ok())?;
-    for protocol in [Protocol::Codex, Protocol::Claude] {
+    for protocol in Protocol::ALL {
         let fixture = FaultFixture(protocol);
         settings.engines = settings.engines.with(protocol.kind(), fixture);
     }

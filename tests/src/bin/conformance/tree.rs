@@ -127,25 +127,28 @@ pub(crate) fn linked_cases(origins: &BTreeSet<&str>) -> Vec<Fact> {
     ]
 }
 
-/// The packages in the adapters' folders that implement a seam.
+/// The packages in the adapters' folders that implement a seam. What another of them builds on is a helper.
 fn adapters() -> BTreeSet<String> {
-    ADAPTERS
+    let packages: Vec<_> = ADAPTERS
         .iter()
         .flat_map(|parent| folders(parent))
-        .filter_map(|folder| adapter(&folder))
+        .filter_map(|folder| package(&folder))
+        .collect();
+    let helps = |name: &str| packages.iter().any(|(_, uses)| uses.contains(name));
+    packages
+        .iter()
+        .filter(|(name, uses)| SEAMS.iter().any(|seam| uses.contains(*seam)) && !helps(name))
+        .map(|(name, _)| name.clone())
         .collect()
 }
 
-/// The name of the package in this folder, when it depends on a seam: helpers of adapters do not.
-fn adapter(folder: &Path) -> Option<String> {
+/// The name of the package in this folder and what it depends on.
+fn package(folder: &Path) -> Option<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
     let manifest: toml::Table = toml::from_str(&text).ok()?;
     let dependencies = manifest.get("dependencies")?.as_table()?;
     let name = manifest.get("package")?.get("name")?.as_str()?;
-    SEAMS
-        .iter()
-        .any(|seam| dependencies.contains_key(*seam))
-        .then(|| name.to_owned())
+    Some((name.to_owned(), dependencies.keys().cloned().collect()))
 }
 
 fn folders(parent: &str) -> Vec<PathBuf> {

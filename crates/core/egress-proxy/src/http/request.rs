@@ -137,11 +137,16 @@ fn inner_path(target: &str, destination: &Destination) -> Result<String, Reason>
     let Some((scheme, rest)) = target.split_once("://") else {
         return Err(Bad::RequestLine.into());
     };
-    if !scheme.eq_ignore_ascii_case("https") {
+    let clear = destination.scheme != Scheme::Https;
+    if !scheme.eq_ignore_ascii_case(if clear { "http" } else { "https" }) {
         return Err(Bad::Scheme.into());
     }
     let (authority, path) = split_authority(rest);
-    match Destination::https(authority) {
+    let named = match clear {
+        true => Destination::http(authority),
+        false => Destination::https(authority),
+    };
+    match named {
         Ok(named) if named == *destination => Ok(path),
         _ => Err(Reason::HostMismatch),
     }

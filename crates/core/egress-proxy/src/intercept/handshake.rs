@@ -49,6 +49,13 @@ impl Offer {
     }
 }
 
+/// How a client begins.
+enum Hello {
+    Tls(StartHandshake<ReadAhead>),
+    /// Not with TLS, in a tunnel where it need not.
+    Clear(Side<TcpStream>),
+}
+
 /// Makes the session; the reason why there is none has not been written down.
 pub(super) async fn handshake(
     mut client: Side<TcpStream>,
@@ -59,9 +66,13 @@ pub(super) async fn handshake(
     let written = client.stream.write_all(established).await;
     written.map_err(|_| End::Aborted)?;
     let deadline = Instant::now() + HEAD_TIME;
-    let start = match timeout_at(deadline, hello(client, tunnel)).await {
-        Ok(start) => start?,
+    let hello = match timeout_at(deadline, hello(client, tunnel)).await {
+        Ok(hello) => hello?,
         Err(_) => return Err(End::Idle),
+    };
+    let start = match hello {
+        Hello::Tls(start) => start,
+        Hello::Clear(client) => return Ok(Session::Clear(client, upstream)),
     };
     let offer = match check(&start.client_hello(), &tunnel.destination.host) {
         Ok(offer) => offer,
@@ -92,10 +103,7 @@ pub(super) async fn handshake(
 }
 
 /// Reads the client's hello, whole, however it was cut.
-async fn hello(
-    mut client: Side<TcpStream>,
-    tunnel: &Tunnel<'_>,
-) -> Result<StartHandshake<ReadAhead>, End> {
+async fn hello(mut client: Side<TcpStream>, tunnel: &Tunnel<'_>) -> Result<Hello, End> {
     if client.buffer.is_empty() {
         match client.stream.read_buf(&mut client.buffer).await {
             Ok(read) if read > 0 => {}
@@ -103,6 +111,9 @@ async fn hello(
         }
     }
     if client.buffer[0] != TLS_HANDSHAKE {
+        if tunnel.may_be_clear() {
+            return Ok(Hello::Clear(client));
+        }
         crate::sockets::settle(&client.stream);
         let answer = Reason::NotTls.answer(Some(&tunnel.destination));
         farewell(&mut client.stream, &answer, tunnel.workload).await;
@@ -111,6 +122,7 @@ async fn hello(
     let client = ReadAhead::new(client.stream, client.buffer);
     LazyConfigAcceptor::new(Acceptor::default(), client)
         .await
+        .map(Hello::Tls)
         .map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => End::Answered(Reason::NotTls),
             _ => End::Aborted,

@@ -1,5 +1,6 @@
 //! A tunnel to a host that credentials go to: TLS is ended on both sides, and each request inside has a verdict.
 
+mod clear;
 mod handshake;
 mod http1;
 pub(crate) mod http2;
@@ -38,6 +39,8 @@ pub(crate) struct Tunnel<'a> {
 enum Session {
     Http1(Side<ClientTls>, UpstreamTls),
     Http2(ClientTls, UpstreamTls),
+    /// No TLS, where a credential may go in the clear.
+    Clear(Side<TcpStream>, TcpStream),
     /// The upstream failed; the client's first request gets to know.
     Failed(Protocol, ClientTls, Reason),
 }
@@ -81,6 +84,9 @@ async fn run(
         Ok(Session::Http2(client, upstream)) => {
             http2::serve(client, upstream, tunnel, ledger).await
         }
+        Ok(Session::Clear(client, upstream)) => {
+            clear::serve(client, upstream, tunnel, ledger).await
+        }
         Ok(Session::Failed(Protocol::Http1, client, reason)) => {
             http1::answer_first(client, reason, tunnel).await
         }
@@ -97,6 +103,12 @@ async fn run(
 }
 
 impl Tunnel<'_> {
+    /// Whether the owner of a credential for its host said that it goes in the clear.
+    fn may_be_clear(&self) -> bool {
+        let Destination { host, port, .. } = &self.destination;
+        self.workload.credentials().reach_in_the_clear(host, *port)
+    }
+
     /// Writes down why nothing can be asked in the tunnel.
     async fn deny(&self, reason: Reason) {
         let asked = Asked {

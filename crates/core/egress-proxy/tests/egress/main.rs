@@ -3,6 +3,7 @@
 mod answers;
 mod audit;
 mod bodies;
+mod clear;
 mod control;
 mod credentials;
 mod forward;

@@ -450,6 +450,7 @@ impl Owner {
         let files = collect_native_state(
             runtime.sandbox.workload.as_ref(),
             &spec,
+            self.environment.spec.program.as_ref(),
             &runtime.native_key,
         )
         .await?;

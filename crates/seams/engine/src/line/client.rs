@@ -11,9 +11,12 @@ use astrabox_types::{ChildRunId, InteractionAnswer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::job::{self, Job, JobResult};
 use super::protocol::{Effects, Handshake, LineProtocol};
 use super::state::{Consumed, Core, Outgoing, Position, Saved};
 use crate::{
@@ -42,9 +45,18 @@ pub struct LineClient<P> {
     core: Mutex<Core<P>>,
     /// Woken when there may be a step that needs no more output.
     woken: Notify,
-    /// `None` once the stream has ended or broken.
-    output: tokio::sync::Mutex<Option<OutputStream>>,
+    sources: tokio::sync::Mutex<Sources>,
+    /// Jobs that may begin: their checkpoint is durable.
+    due: Mutex<Vec<Job>>,
     acknowledged: Mutex<Consumed>,
+}
+
+/// What steps come of, besides commands.
+struct Sources {
+    /// `None` once the stream has ended or broken.
+    output: Option<OutputStream>,
+    /// The jobs that are being done. Dropped with the client, and done again by the next.
+    jobs: FuturesUnordered<BoxFuture<'static, (String, Option<JobResult>)>>,
 }
 
 impl<P: LineProtocol> LineClient<P> {
@@ -119,7 +131,11 @@ impl<P: LineProtocol> LineClient<P> {
             fresh,
             core: Mutex::new(core),
             woken: Notify::new(),
-            output: tokio::sync::Mutex::new(Some(output)),
+            sources: tokio::sync::Mutex::new(Sources {
+                output: Some(output),
+                jobs: FuturesUnordered::new(),
+            }),
+            due: Mutex::new(Vec::new()),
             acknowledged: Mutex::new(Consumed::default()),
         }
     }
@@ -136,27 +152,41 @@ impl<P: LineProtocol> LineClient<P> {
 
     /// The next step; `None` after the program's end. Cancel-safe: nothing is taken before it is kept.
     async fn next_step(&self, handshake: bool) -> Result<Option<Step>> {
-        let mut output = self.output.lock().await;
+        let mut sources = self.sources.lock().await;
+        let Sources { output, jobs } = &mut *sources;
         loop {
-            {
+            for job in std::mem::take(&mut *self.due()) {
+                jobs.push(Box::pin(job::run(Arc::clone(&self.workload), job)));
+            }
+            let exited = {
                 let mut core = self.core();
                 if let Some(step) = core.ready_step(&self.process, handshake) {
                     return Ok(Some(step));
                 }
-                if core.exit.is_some() {
-                    return Ok(None);
-                }
+                core.exit.is_some()
+            };
+            if exited && jobs.is_empty() {
+                return Ok(None);
             }
             let Some(stream) = output.as_mut() else {
                 return Err(broken("the output stream has ended; attach again"));
             };
             let event = tokio::select! {
                 () = self.woken.notified() => continue,
-                event = stream.next() => event,
+                Some((id, result)) = jobs.next(), if !jobs.is_empty() => {
+                    if let Some(result) = result {
+                        self.core().take_job(&id, &result);
+                    }
+                    continue;
+                }
+                event = stream.next(), if !exited => event,
             };
             let taken = match event {
                 Some(Ok(OutputEvent::Output(output))) => self.core().take_output(&output),
                 Some(Ok(OutputEvent::Exited(exit))) => {
+                    // What the program waited for is not wanted any more.
+                    *jobs = FuturesUnordered::new();
+                    self.due().clear();
                     self.core().take_exit(&exit);
                     Ok(())
                 }
@@ -214,6 +244,7 @@ impl<P: LineProtocol> LineClient<P> {
         let key = loop {
             let end = self.core().stdin_offset;
             self.write_outbox(end).await?;
+            self.begin_jobs(u64::MAX);
             let handshake = self.core().protocol.handshake();
             match handshake {
                 Handshake::Bound(key) => break key,
@@ -233,6 +264,19 @@ impl<P: LineProtocol> LineClient<P> {
         };
         self.core().hold(said);
         Ok(key)
+    }
+
+    fn due(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the jobs below this number begin.
+    fn begin_jobs(&self, below: u64) {
+        let jobs = self.core().begin_jobs(below);
+        if !jobs.is_empty() {
+            self.due().extend(jobs);
+            self.woken.notify_one();
+        }
     }
 
     /// Frees the spool below what a durable checkpoint no longer needs.
@@ -425,6 +469,7 @@ impl<P: LineProtocol> EngineClient for LineClient<P> {
         })?;
         self.core().committed(position.consumed());
         self.write_outbox(position.stdin).await?;
+        self.begin_jobs(position.jobs);
         self.acknowledge(position.consumed()).await
     }
 

@@ -5,11 +5,13 @@
 //! EN5 and EN7 to EN10 for every such engine alike.
 
 mod client;
+mod job;
 mod protocol;
 mod splitter;
 mod state;
 mod tail;
 
 pub use client::{LineClient, Start};
+pub use job::{Done, Job, JobResult, LONGEST_TEXT, Undone, Work};
 pub use protocol::{Effects, Handshake, Line, LineProtocol, Powers};
 pub use splitter::{LINE_CAP, Piece, Splitter};

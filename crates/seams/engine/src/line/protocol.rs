@@ -5,6 +5,7 @@ use astrabox_types::{ChildRunId, InteractionAnswer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::job::{Job, JobResult};
 use crate::{Emitter, EngineInput, Error, Result};
 
 /// A program's protocol as a state machine. Pure: same state and same line give the same effects (EN8).
@@ -25,6 +26,9 @@ pub trait LineProtocol: Serialize + DeserializeOwned + Send + 'static {
 
     /// The program ended. `stderr` is the last part of standard error. An open turn ends here (EN9).
     fn on_exit(&mut self, exit: &ExitStatus, stderr: &str, effects: &mut Effects);
+
+    /// What came of a job that [`Effects::job`] asked for. A protocol that asks for none gets none.
+    fn on_job(&mut self, _id: &str, _result: &JobResult, _effects: &mut Effects) {}
 
     /// An input for the program; the caller has already dropped repeated ones (EN5).
     ///
@@ -117,6 +121,7 @@ pub struct Effects {
     /// The offset of the line being handled: unique, and the same on every replay.
     pub at: u64,
     outgoing: Vec<String>,
+    jobs: Vec<Job>,
 }
 
 impl Effects {
@@ -133,6 +138,18 @@ impl Effects {
     pub fn send(&mut self, line: String) {
         debug_assert!(!line.contains('\n'), "an outgoing line is one line");
         self.outgoing.push(line);
+    }
+
+    /// Wants something done in the sandbox; what came of it comes to [`LineProtocol::on_job`]. In `on_exit` only what
+    /// ends by itself, and at once.
+    pub fn job(&mut self, job: Job) {
+        self.jobs.push(job);
+    }
+
+    /// What is to be done, in order.
+    #[must_use]
+    pub fn take_jobs(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
     }
 
     /// The lines to send, in order.

@@ -6,6 +6,7 @@ use astrabox_sandbox::{ExitStatus, Output, ProcessName};
 use astrabox_types::InputId;
 use serde::{Deserialize, Serialize};
 
+use super::job::{Job, JobResult};
 use super::protocol::{Effects, Line, LineProtocol};
 use super::splitter::{Draining, Piece, Splitter};
 use super::tail::Tail;
@@ -28,6 +29,12 @@ pub(super) struct Core<P> {
     pub(super) outbox: VecDeque<Outgoing>,
     delivered: VecDeque<InputId>,
     deliveries: VecDeque<EngineInput>,
+    /// What is to be done and is not, each with its number.
+    jobs: VecDeque<(u64, Job)>,
+    /// How many jobs were asked for.
+    jobs_asked: u64,
+    /// Below which number they were begun, by this client.
+    jobs_begun: u64,
     refused: u64,
     held: Step,
     /// How far output was when a commit was last asked for or made.
@@ -64,6 +71,10 @@ pub(super) struct Saved<P> {
     outbox: VecDeque<Outgoing>,
     delivered: VecDeque<InputId>,
     refused: u64,
+    #[serde(default)]
+    jobs: VecDeque<(u64, Job)>,
+    #[serde(default)]
+    jobs_asked: u64,
     protocol: P,
 }
 
@@ -78,6 +89,8 @@ struct SavedRef<'a, P> {
     outbox: &'a VecDeque<Outgoing>,
     delivered: &'a VecDeque<InputId>,
     refused: u64,
+    jobs: &'a VecDeque<(u64, Job)>,
+    jobs_asked: u64,
     protocol: &'a P,
 }
 
@@ -87,6 +100,9 @@ pub(super) struct Position {
     stdout: u64,
     stderr: u64,
     pub(super) stdin: u64,
+    /// How many jobs were asked for.
+    #[serde(default, rename = "jobs_asked")]
+    pub(super) jobs: u64,
 }
 
 impl Position {
@@ -109,6 +125,9 @@ impl<P: LineProtocol> Core<P> {
             outbox: VecDeque::new(),
             delivered: VecDeque::new(),
             deliveries: VecDeque::new(),
+            jobs: VecDeque::new(),
+            jobs_asked: 0,
+            jobs_begun: 0,
             refused: 0,
             held: Step::default(),
             asked: Consumed::default(),
@@ -123,7 +142,9 @@ impl<P: LineProtocol> Core<P> {
         core.stderr = Tail::new(saved.stderr);
         core.stdin_offset = saved.stdin;
         // Whether these left before the crash is not known; the runner takes each offset once (EN7).
-        core.held.commit = !saved.outbox.is_empty();
+        core.held.commit = !saved.outbox.is_empty() || !saved.jobs.is_empty();
+        core.jobs = saved.jobs;
+        core.jobs_asked = saved.jobs_asked;
         core.outbox = saved.outbox;
         core.delivered = saved.delivered;
         core.refused = saved.refused;
@@ -143,6 +164,8 @@ impl<P: LineProtocol> Core<P> {
             outbox: &self.outbox,
             delivered: &self.delivered,
             refused: self.refused,
+            jobs: &self.jobs,
+            jobs_asked: self.jobs_asked,
             protocol: &self.protocol,
         };
         Checkpoint::new(serde_json::to_string(&saved).expect("a protocol's state is JSON"))
@@ -284,7 +307,12 @@ impl<P: LineProtocol> Core<P> {
 
     pub(super) fn absorb(&mut self, mut effects: Effects) -> Step {
         let outgoing = effects.take_outgoing();
-        let commit = !outgoing.is_empty();
+        let jobs = effects.take_jobs();
+        let commit = !outgoing.is_empty() || !jobs.is_empty();
+        for job in jobs {
+            self.jobs.push_back((self.jobs_asked, job));
+            self.jobs_asked += 1;
+        }
         for mut text in outgoing {
             text.push('\n');
             let offset = self.stdin_offset;
@@ -294,6 +322,35 @@ impl<P: LineProtocol> Core<P> {
         Step {
             emissions: effects.emit.take(),
             commit,
+        }
+    }
+
+    /// The jobs below this number that are still to be begun.
+    pub(super) fn begin_jobs(&mut self, below: u64) -> Vec<Job> {
+        let begun = self.jobs_begun;
+        self.jobs_begun = begun.max(below.min(self.jobs_asked));
+        let due = self
+            .jobs
+            .iter()
+            .filter(|(number, _)| *number >= begun && *number < below);
+        due.map(|(_, job)| job.clone()).collect()
+    }
+
+    /// Takes what came of a job.
+    pub(super) fn take_job(&mut self, id: &str, result: &JobResult) {
+        let Some(at) = self.jobs.iter().position(|(_, job)| job.id == id) else {
+            return;
+        };
+        self.jobs.remove(at);
+        let mut effects = Effects::at(self.splitter.offset());
+        self.protocol.on_job(id, result, &mut effects);
+        let mut step = self.absorb(effects);
+        // Else it would be done again after a restart.
+        step.commit = true;
+        self.hold(step);
+        if self.exit.is_some() {
+            // Nobody is there to read it.
+            self.outbox.clear();
         }
     }
 
@@ -331,6 +388,8 @@ impl<P: LineProtocol> Core<P> {
             let step = self.translate(&piece);
             self.hold(step);
         }
+        // Of what the program wanted nothing is needed any more, but what is wanted because of its end.
+        self.jobs.clear();
         let mut effects = Effects::at(self.splitter.offset());
         let stderr = self.stderr.text();
         self.protocol.on_exit(exit, stderr.trim_end(), &mut effects);

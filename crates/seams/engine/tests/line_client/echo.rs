@@ -1,10 +1,12 @@
 //! A small engine: a program that repeats what it is told, and the protocol that speaks with it.
 //!
-//! To the program: `hello KEY`, `say ID TEXT`, `answer ID CHOICE`, `stop`, `bye`.
-//! From it: `welcome KEY`, `took ID`, `piece TEXT`, `said TEXT`, `ask ID`, `done`, `noise ...`.
+//! To the program: `hello KEY`, `say ID TEXT`, `answer ID CHOICE`, `have TEXT`, `stop`, `bye`.
+//! From it: `welcome KEY`, `took ID`, `piece TEXT`, `said TEXT`, `ask ID`, `want PATH`, `keep PATH`, `done`, `noise ...`.
 
-use astrabox_engine::line::{Effects, Handshake, Line, LineProtocol, Powers};
-use astrabox_engine::sandbox::{ExitStatus, Signal};
+use astrabox_engine::line::{
+    Done, Effects, Handshake, Job, JobResult, Line, LineProtocol, Powers, Work,
+};
+use astrabox_engine::sandbox::{BoxPath, ExitStatus, Signal};
 use astrabox_engine::{EngineInput, Error, ErrorKind, Result};
 use astrabox_types::{
     ChildRunId, ContentPart, DeltaChannel, InputId, InteractionAnswer, MessageKind, Presentation,
@@ -38,6 +40,10 @@ impl Program for Echo {
                 out.say(&format!("said you chose {text}"));
                 out.say("done");
             }
+            "have" => {
+                out.say(&format!("said {rest}"));
+                out.say("done");
+            }
             "bye" => {}
             _ => out.say(&format!("what is {line}")),
         }
@@ -61,6 +67,7 @@ impl Echo {
         out.say(&format!("took {id}"));
         match text {
             "ask" => out.say("ask q1"),
+            text if text.starts_with("want ") || text.starts_with("keep ") => out.say(text),
             "die" => {
                 out.stderr.extend(b"it hurts\n");
                 out.stdout.extend(b"piece half a li");
@@ -140,6 +147,17 @@ impl LineProtocol for EchoProtocol {
                 let questions = Vec::new();
                 emit.interaction_requested(rest, Presentation::Question { questions }, None);
             }
+            "want" => {
+                let path = BoxPath::new(rest).expect("it is a path");
+                let (line, lines) = (Some(2), Some(1));
+                let work = Work::ReadText { path, line, lines };
+                effects.job(self.job(work));
+            }
+            "keep" => {
+                let path = BoxPath::new(rest).expect("it is a path");
+                let text = "kept".to_owned();
+                effects.job(self.job(Work::WriteText { path, text }));
+            }
             "done" => {
                 self.open = false;
                 emit.completed(None);
@@ -150,6 +168,15 @@ impl LineProtocol for EchoProtocol {
                 emit.diagnostic(&key, "unknown_event", line, None);
             }
         }
+    }
+
+    fn on_job(&mut self, id: &str, result: &JobResult, effects: &mut Effects) {
+        assert_eq!(id, format!("job/{}/{}", self.born, self.messages));
+        effects.send(match result {
+            Ok(Done::Text(text)) => format!("have {}", text.trim_end()),
+            Ok(done) => format!("have {done:?}"),
+            Err(undone) => format!("have not: {}", undone.message),
+        });
     }
 
     fn on_exit(&mut self, exit: &ExitStatus, stderr: &str, effects: &mut Effects) {
@@ -215,5 +242,12 @@ impl LineProtocol for EchoProtocol {
 
     fn stop_child(&mut self, _: &ChildRunId, _: &mut Effects) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "stop child", ""))
+    }
+}
+
+impl EchoProtocol {
+    fn job(&self, work: Work) -> Job {
+        let id = format!("job/{}/{}", self.born, self.messages);
+        Job { id, work }
     }
 }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use astrabox_engine::sandbox::{
-    BoxPath, Error, ErrorKind, ExitReason, ExitStatus, FileInfo, Output, OutputEvent, OutputStream,
-    ProcessName, ProcessStatus, Result, Signal, SignalScope, SpawnSpec, Workload, WriteOptions,
+    BoxPath, Error, ErrorKind, ExitReason, ExitStatus, FileInfo, FileKind, Output, OutputEvent,
+    OutputStream, ProcessName, ProcessStatus, Result, Signal, SignalScope, SpawnSpec, Workload,
+    WriteOptions,
 };
+use astrabox_types::Timestamp;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -70,6 +72,8 @@ pub(crate) struct Fake {
     pub(crate) lost_writes: Mutex<VecDeque<Lost>>,
     /// Whether the next attachments leave a byte out, and of which stream: true is standard error.
     pub(crate) gap: Mutex<Option<bool>>,
+    /// The files; one without a content is a link.
+    pub(crate) files: Mutex<BTreeMap<String, Option<String>>>,
 }
 
 struct Process {
@@ -134,6 +138,13 @@ impl Fake {
             breaks: Mutex::default(),
             lost_writes: Mutex::default(),
             gap: Mutex::default(),
+            files: Mutex::new(BTreeMap::from([
+                (
+                    "/workspace/a".to_owned(),
+                    Some("one\ntwo\nthree\n".to_owned()),
+                ),
+                ("/workspace/link".to_owned(), None),
+            ])),
         }
     }
 
@@ -381,20 +392,43 @@ impl Workload for Fake {
         }))
     }
 
-    async fn read_file(&self, _: &BoxPath, _: u64, _: u64) -> Result<Bytes> {
-        Err(no_files())
+    async fn read_file(&self, path: &BoxPath, offset: u64, limit: u64) -> Result<Bytes> {
+        let files = self.files.lock().expect("no panic");
+        let Some(Some(text)) = files.get(path.as_str()) else {
+            return Err(Error::new(ErrorKind::NotFound, "read", path.to_string()));
+        };
+        let rest = text.as_bytes().get(index(offset)..).unwrap_or_default();
+        Ok(Bytes::copy_from_slice(
+            &rest[..rest.len().min(index(limit))],
+        ))
     }
 
-    async fn write_file(&self, _: &BoxPath, _: Bytes, _: WriteOptions) -> Result<()> {
-        Err(no_files())
+    async fn write_file(&self, path: &BoxPath, content: Bytes, _: WriteOptions) -> Result<()> {
+        let text = String::from_utf8(content.to_vec()).expect("it is text");
+        let mut files = self.files.lock().expect("no panic");
+        files.insert(path.to_string(), Some(text));
+        Ok(())
     }
 
     async fn list_files(&self, _: &BoxPath) -> Result<Vec<FileInfo>> {
         Err(no_files())
     }
 
-    async fn stat(&self, _: &BoxPath) -> Result<FileInfo> {
-        Err(no_files())
+    async fn stat(&self, path: &BoxPath) -> Result<FileInfo> {
+        let files = self.files.lock().expect("no panic");
+        let Some(file) = files.get(path.as_str()) else {
+            return Err(Error::new(ErrorKind::NotFound, "stat", path.to_string()));
+        };
+        Ok(FileInfo {
+            name: path.to_string(),
+            kind: if file.is_some() {
+                FileKind::File
+            } else {
+                FileKind::Symlink
+            },
+            size: file.as_ref().map_or(0, |text| text.len() as u64),
+            modified_at: Timestamp::now(),
+        })
     }
 
     async fn make_dir(&self, _: &BoxPath) -> Result<()> {

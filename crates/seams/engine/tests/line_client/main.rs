@@ -126,8 +126,15 @@ async fn bytes_leave_only_after_their_checkpoint_is_committed() {
     assert!(fake.stdin().contains("hello\n"), "{}", fake.stdin());
 }
 
-fn three_inputs() -> Vec<EngineInput> {
-    vec![input("one two"), input("ask"), input("three, vier, fünf")]
+fn inputs_of_each_kind() -> Vec<EngineInput> {
+    let texts = [
+        "one two",
+        "ask",
+        "want /workspace/a",
+        "keep /workspace/b",
+        "three, vier, fünf",
+    ];
+    texts.map(input).to_vec()
 }
 
 async fn run(fake: Fake, inputs: &[EngineInput], crash_in: Option<usize>) -> Platform {
@@ -138,7 +145,7 @@ async fn run(fake: Fake, inputs: &[EngineInput], crash_in: Option<usize>) -> Pla
 
 #[tokio::test]
 async fn a_crash_at_any_point_neither_loses_nor_repeats() {
-    let inputs = three_inputs();
+    let inputs = inputs_of_each_kind();
     for chunk in [usize::MAX, 5] {
         let fake = || Fake::new(|| WELL).in_chunks_of(chunk);
         let calm = run(fake(), &inputs, None).await;
@@ -169,7 +176,7 @@ async fn a_crash_at_any_point_neither_loses_nor_repeats() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_anywhere_changes_nothing() {
-    let inputs = three_inputs();
+    let inputs = inputs_of_each_kind();
     let small = || Fake::new(|| WELL).in_chunks_of(7);
     let calm = run(small(), &inputs, None).await;
     for after in 0..20 {
@@ -184,7 +191,7 @@ async fn a_connection_that_breaks_anywhere_changes_nothing() {
 
 #[tokio::test]
 async fn a_write_whose_request_or_answer_is_lost_is_made_once() {
-    let inputs = three_inputs();
+    let inputs = inputs_of_each_kind();
     let calm = run(Fake::new(|| WELL), &inputs, None).await;
     for lost in [Lost::Request, Lost::Answer] {
         let fake = Arc::new(echo("key", 0));
@@ -462,4 +469,96 @@ async fn a_stream_that_leaves_bytes_out_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
         assert!(error.to_string().contains("output is missing"), "{error}");
     }
+}
+
+/// What the program says of what it wanted.
+async fn said(fake: &Arc<Fake>, client: &Client, text: &str) -> String {
+    client.deliver(input(text)).await.expect("it queues");
+    turn(client).await;
+    let stdin = fake.stdin();
+    let last = stdin.lines().last().expect("it was told something");
+    last.to_owned()
+}
+
+#[tokio::test]
+async fn a_job_stays_in_the_workspace_and_follows_no_link() {
+    let fake = Arc::new(echo("key", 0));
+    let client = bound(&fake).await;
+    for (text, told) in [
+        ("want /workspace/a", "have two"),
+        ("want /workspace/none", "have not: /workspace/none"),
+        (
+            "want /workspace/link",
+            "have not: `/workspace/link` is a symbolic link",
+        ),
+        (
+            "want /workspace/link/x",
+            "have not: `/workspace/link` is a symbolic link",
+        ),
+        (
+            "want /etc/passwd",
+            "have not: `/etc/passwd` is not below /workspace",
+        ),
+        (
+            "want /workspace2/a",
+            "have not: `/workspace2/a` is not below /workspace",
+        ),
+        (
+            "keep /workspace/link",
+            "have not: `/workspace/link` is a symbolic link",
+        ),
+        ("keep /workspace/new", "have Nothing"),
+    ] {
+        assert_eq!(said(&fake, &client, text).await, told, "{text}");
+    }
+    let files = fake.files.lock().expect("no panic");
+    assert_eq!(files["/workspace/new"].as_deref(), Some("kept"));
+    assert_eq!(files["/workspace/link"], None);
+}
+
+#[tokio::test]
+async fn a_job_begins_only_after_its_checkpoint_is_committed() {
+    let fake = Arc::new(echo("key", 0));
+    let client = bound(&fake).await;
+    client
+        .deliver(input("keep /workspace/b"))
+        .await
+        .expect("it queues");
+    assert!(next(&client).await.commit);
+    let before = client.checkpoint();
+    client.committed(&before).await.expect("it writes");
+    // The program took the input, and wants the file written.
+    let mut step = next(&client).await;
+    while !step.commit {
+        step = next(&client).await;
+    }
+    client
+        .committed(&before)
+        .await
+        .expect("nothing new is durable");
+    let quiet = tokio::time::timeout(Duration::from_millis(50), client.turn_events().next());
+    assert!(quiet.await.is_err(), "it is not begun");
+    let kept = |fake: &Fake| {
+        fake.files
+            .lock()
+            .expect("no panic")
+            .contains_key("/workspace/b")
+    };
+    assert!(!kept(&fake));
+    let at = client.checkpoint();
+    client.committed(&at).await.expect("it writes");
+    assert!(next(&client).await.commit);
+    assert!(kept(&fake));
+    drop(client);
+
+    // What came of it was not committed: it is done again.
+    fake.files.lock().expect("no panic").remove("/workspace/b");
+    let client = attach(&fake, 2, &at).await.expect("it lives");
+    client
+        .bind_conversation(bind(Some("key")))
+        .await
+        .expect("the same");
+    turn(&client).await;
+    assert!(kept(&fake));
+    assert_eq!(fake.stdin().matches("have Nothing").count(), 1);
 }

@@ -1,0 +1,56 @@
+//! What any program may have: questions in forms, child sessions, and the choice of a model.
+
+use astrabox_acp_protocol::wire::Fields;
+use astrabox_acp_protocol::{ConfigOption, Dialect, UsageScope, Wish};
+use astrabox_engine::line::Powers;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// A program of which nothing is known but that it speaks ACP.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Any {
+    /// The model that the agent wants, until the program has it.
+    model: Option<String>,
+}
+
+impl Any {
+    pub(crate) fn new(model: String) -> Self {
+        Self { model: Some(model) }
+    }
+}
+
+impl Dialect for Any {
+    const POWERS: Powers = Powers {
+        interactions: true,
+        permission_modes: true,
+        child_run_control: true,
+    };
+
+    // Both programs that were tried count the turn, whatever ACP's schema says.
+    const USAGE: UsageScope = UsageScope::Turn;
+
+    fn initialize(&self, params: &mut Map<String, Value>) {
+        if let Some(capabilities) = params.get_mut("clientCapabilities") {
+            capabilities["elicitation"] = json!({"form": {}});
+            capabilities["subagents"] = json!({});
+        }
+    }
+
+    /// Most programs are told their model by a variable; one that offers it as an option is told here.
+    fn opened(&mut self, result: &Fields<'_>) -> Result<Vec<Wish>, String> {
+        let Some(model) = self.model.take() else {
+            return Ok(Vec::new());
+        };
+        let options = ConfigOption::all(result).into_iter();
+        let wanted = options
+            .filter(|option| option.category.as_deref() == Some("model"))
+            .filter(|option| option.current.as_ref() != Some(&model))
+            .find(|option| option.values.contains(&model));
+        let wish = wanted.map(|option| Wish::Option {
+            id: option.id,
+            value: json!(model),
+        });
+        Ok(wish.into_iter().collect())
+    }
+}

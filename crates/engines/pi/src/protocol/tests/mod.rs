@@ -1,0 +1,6 @@
+mod dialogs;
+mod handshake;
+mod harness;
+mod machine;
+mod recordings;
+mod turns;

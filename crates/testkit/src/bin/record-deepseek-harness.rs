@@ -1,0 +1,48 @@
+//! Records a DeepSeek Harness binary for the tests of its engine.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+
+/// Records a DeepSeek Harness binary against the scripted model.
+#[derive(Parser)]
+#[command(name = "record-deepseek-harness", version)]
+struct Arguments {
+    /// The root of the program's image.
+    image: PathBuf,
+    /// The folder that gets the recordings.
+    out: PathBuf,
+    /// Scenarios to record; all without any.
+    scenarios: Vec<String>,
+    /// A folder for the program's home; by default a cache folder.
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let scratch = match arguments.scratch {
+        Some(scratch) => scratch,
+        None => cache().context("set --scratch, HOME or XDG_CACHE_HOME")?,
+    };
+    let written = astrabox_testkit::record::deepseek_harness(
+        &arguments.image,
+        &arguments.out,
+        &scratch,
+        &arguments.scenarios,
+    )
+    .await?;
+    for path in written {
+        writeln!(io::stdout(), "{}", path.display())?;
+    }
+    Ok(())
+}
+
+fn cache() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    cache.map(|cache| cache.join("astrabox"))
+}
