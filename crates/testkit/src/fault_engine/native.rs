@@ -13,11 +13,19 @@ pub enum Protocol {
     Acp,
     /// `pi --mode rpc`, as of Pi 1.6.0.
     Pi,
+    /// `dsh --profile acp` with the plugin of its engine, as of DeepSeek Harness 0.2.1rc2.
+    DeepseekHarness,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Codex, Self::Claude, Self::Acp, Self::Pi];
+    pub const ALL: [Self; 5] = [
+        Self::Codex,
+        Self::Claude,
+        Self::Acp,
+        Self::Pi,
+        Self::DeepseekHarness,
+    ];
 
     /// The protocol whose program has this name, as `codex`.
     #[must_use]
@@ -33,6 +41,7 @@ impl Protocol {
             Self::Claude => "claude",
             Self::Acp => "acp-agent",
             Self::Pi => "pi",
+            Self::DeepseekHarness => "dsh",
         }
     }
 
@@ -41,7 +50,7 @@ impl Protocol {
         match self {
             // A script, which the image's own node runs.
             Self::Pi => "node",
-            Self::Codex | Self::Claude | Self::Acp => self.program(),
+            Self::Codex | Self::Claude | Self::Acp | Self::DeepseekHarness => self.program(),
         }
     }
 
@@ -53,6 +62,7 @@ impl Protocol {
             Self::Claude => "claude_code",
             Self::Acp => "acp",
             Self::Pi => "pi",
+            Self::DeepseekHarness => "deepseek_harness",
         }
     }
 }
@@ -71,6 +81,9 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
         Protocol::Pi => {
             format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
+        Protocol::DeepseekHarness => {
+            format!("{HOME}/.dsh/sessions/--workspace--/{conversation}/session.v4.jsonl")
         }
     }
 }
