@@ -7,7 +7,7 @@ use astrabox_engine::sandbox::{
     BoxPath, HOME, IMAGE_ROOT, ProcessName, SpawnSpec, Stdio, WORKSPACE,
 };
 use astrabox_engine::{EngineStartupContext, Error, ErrorKind, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::options::{DEFAULT_MODE, block, demand_mode};
 use crate::recipe::PACKAGES;
@@ -196,7 +196,6 @@ fn settings(context: &EngineStartupContext) -> Result<Settings> {
         // The host gives them to the program.
         instructions: String::new(),
         mode: Some(mode.to_owned()),
-        open: Map::new(),
         ..Settings::default()
     })
 }
