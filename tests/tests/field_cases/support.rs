@@ -52,6 +52,14 @@ macro_rules! for_each_program {
                 }
             )*
         }
+        mod hermes {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::Hermes).await;
+                }
+            )*
+        }
     };
 }
 pub(crate) use for_each_program;

@@ -216,23 +216,24 @@ impl Build<'_> {
         };
         let home = staging.path().join(CHECK_HOME);
         let root = staging.path().join(IMAGE).join(ROOT);
-        let mut env: Vec<(OsString, OsString)> = vec![
-            ("PATH".into(), "/usr/bin:/bin".into()),
-            ("HOME".into(), home.clone().into()),
-            ("TMPDIR".into(), staging.path().join(CHECK_TMP).into()),
-        ];
         let in_box = self.recipe.python.is_some_and(|python| python.runs_in_box);
+        let mut arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
         let program_path = if in_box && program == pip::IN_BOX {
-            env.push(("PYTHONPATH".into(), root.join(pip::TARGET).into()));
-            env.push(("PYTHONDONTWRITEBYTECODE".into(), "1".into()));
+            // Not by PYTHONPATH: what the host has Python load at every start would find the packages, and some such
+            // code writes into them.
+            arguments.push(root.join(pip::TARGET).into());
             pip::PYTHON.into()
         } else {
             root.join(program)
         };
         let invocation = Invocation {
             program: program_path,
-            arguments: arguments.iter().map(Into::into).collect(),
-            env,
+            arguments,
+            env: vec![
+                ("PATH".into(), "/usr/bin:/bin".into()),
+                ("HOME".into(), home.clone().into()),
+                ("TMPDIR".into(), staging.path().join(CHECK_TMP).into()),
+            ],
             dir: home,
             stdin: staging
                 .stdin()

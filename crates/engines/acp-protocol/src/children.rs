@@ -2,7 +2,7 @@
 
 use astrabox_engine::line::Effects;
 use astrabox_engine::{Error, ErrorKind, Result};
-use astrabox_types::{ChildRun, ChildRunId, ChildRunState};
+use astrabox_types::{ChildRun, ChildRunId, ChildRunState, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -15,9 +15,22 @@ use crate::wire::{self, Fields, verbatim};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Child {
     title: Option<String>,
+    /// The key of the call that began it.
+    call: Option<String>,
     state: ChildRunState,
     /// Whether it can be stopped.
     stops: bool,
+}
+
+impl Child {
+    fn begun() -> Self {
+        Self {
+            title: None,
+            call: None,
+            state: ChildRunState::Running,
+            stops: false,
+        }
+    }
 }
 
 impl Conversation {
@@ -28,11 +41,7 @@ impl Conversation {
         let Some(id) = fields.text("sessionId") else {
             return self.note("unknown_event", update.kind, native, effects);
         };
-        let child = self.children.entry(id.clone()).or_insert(Child {
-            title: None,
-            state: ChildRunState::Running,
-            stops: false,
-        });
+        let child = self.children.entry(id.clone()).or_insert(Child::begun());
         if let Some(title) = fields.text("title") {
             child.title = Some(title);
         }
@@ -42,16 +51,62 @@ impl Conversation {
         if let Some(state) = state(&fields.fields("state")) {
             child.state = state;
         }
+        self.tell_child(id, native, effects);
+    }
+
+    /// A child run that the program tells of in words of its own began, with a title and the id of the conversation's
+    /// call that began it.
+    pub fn child_begins(
+        &mut self,
+        id: &str,
+        title: Option<String>,
+        call: Option<&str>,
+        native: Option<Json>,
+        effects: &mut Effects,
+    ) {
+        let child = Child {
+            title,
+            call: call.and_then(|call| self.call_key(&None, call)),
+            ..Child::begun()
+        };
+        self.children.insert(id.to_owned(), child);
+        self.tell_child(id.to_owned(), native, effects);
+    }
+
+    /// Such a child run ended: what it said is whole, what it called is told, and what it asked needs no answer.
+    pub fn child_ends(
+        &mut self,
+        id: &str,
+        state: ChildRunState,
+        native: Option<Json>,
+        effects: &mut Effects,
+    ) {
+        if let Some(child) = self.children.get_mut(id) {
+            child.state = state;
+            self.tell_child(id.to_owned(), native, effects);
+            self.children.remove(id);
+        }
+    }
+
+    /// Whether this child run works.
+    #[must_use]
+    pub fn child_runs(&self, id: &str) -> bool {
+        let child = self.children.get(id);
+        child.is_some_and(|child| child.state == ChildRunState::Running)
+    }
+
+    fn tell_child(&mut self, id: String, native: Option<Json>, effects: &mut Effects) {
+        let Some(child) = self.children.get(&id) else {
+            return;
+        };
         let run = ChildRun {
             id: ChildRunId(id.clone()),
             state: child.state,
             title: child.title.clone(),
-            call_id: None,
+            call_id: child.call.clone(),
         };
         if run.state != ChildRunState::Running {
-            let speaker = Some(id);
-            self.settle_messages(&speaker, effects);
-            effects.emit.speak_for(None);
+            self.child_settled(&id, "the child run has ended", effects);
         }
         effects.emit.child_run(run, native);
         if !self.in_turn() {
@@ -96,7 +151,7 @@ impl Conversation {
                     id: ChildRunId(id),
                     state: ChildRunState::Stopped,
                     title: child.title,
-                    call_id: None,
+                    call_id: child.call,
                 };
                 effects.emit.child_run(run, None);
             }

@@ -205,7 +205,7 @@ impl Conversation {
     }
 
     /// A child run is over: what it said is whole, what it called is told, and what it asked needs no answer.
-    pub fn child_ended(&mut self, run: &str, reason: &str, effects: &mut Effects) {
+    pub(crate) fn child_settled(&mut self, run: &str, reason: &str, effects: &mut Effects) {
         let child = Some(run.to_owned());
         self.settle_messages(&child, effects);
         self.tell_calls_of(&child, effects);

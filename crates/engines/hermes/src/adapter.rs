@@ -121,7 +121,7 @@ impl EngineAdapter for Hermes {
                     workload.remove(path).await.map_err(from_sandbox)?;
                 }
                 write_files(workload.as_ref(), &plan).await?;
-                let protocol = AcpProtocol::new(plan.settings, Hosted::default(), epoch);
+                let protocol = AcpProtocol::new(plan.settings, Hosted, epoch);
                 Start::Spawn(plan.spawn, protocol)
             }
         };

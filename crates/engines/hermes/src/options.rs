@@ -20,8 +20,8 @@ const fn mode(name: &'static str, description: &'static str) -> PermissionMode {
     }
 }
 
-/// Hermes' own modes of an ACP session. They are about edits of files; `approvals.mode` of the configuration is about
-/// commands that Hermes holds for dangerous.
+/// Hermes' own modes of an ACP session. For Hermes they are about edits of files; the host has them decide on commands
+/// that Hermes holds for dangerous too, unless the agent's options set `approvals.mode`.
 pub(crate) const PERMISSION_MODES: [PermissionMode; 3] = [
     mode(
         "default",
@@ -29,13 +29,12 @@ pub(crate) const PERMISSION_MODES: [PermissionMode; 3] = [
     ),
     mode(
         "accept_edits",
-        "Edits in the workspace and /tmp run unasked. Asks before edits elsewhere or of sensitive files, and before \
-         commands that Hermes holds for dangerous.",
+        "Edits in the workspace and /tmp run unasked. Asks before edits elsewhere or of sensitive files, as .env, and \
+         before commands that Hermes holds for dangerous.",
     ),
     mode(
         DEFAULT_MODE,
-        "Edits run unasked. Asks before edits of sensitive files, and before commands that Hermes holds for \
-         dangerous unless `approvals.mode` is `off`.",
+        "Commands and edits run unasked, but for edits of sensitive files, as .env.",
     ),
 ];
 

@@ -100,8 +100,6 @@ fn config(context: &EngineStartupContext) -> Value {
     let mut config = Value::Object(block(&context.agent.engine_options, "config"));
     let model = &context.model;
     let chosen = json!({
-        // Not `smart`, where a model decides what a person would.
-        "approvals": {"mode": "manual"},
         // A picture is shown to the model itself, not told to it in words by another request.
         "agent": {"image_input_mode": "native"},
         "model": {"supports_vision": true},

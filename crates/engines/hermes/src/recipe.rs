@@ -9,8 +9,8 @@ pub(crate) const VERSION: &str = "0.19.0";
 pub(crate) const PACKAGES: &str = "python";
 
 /// Loads the server, and with it what it cannot do without.
-const TRIED: &str =
-    "import acp_adapter.server, hermes_cli, mcp, run_agent; print(hermes_cli.__version__)";
+const TRIED: &str = "import sys; sys.path.insert(1, sys.argv[1]); \
+    import acp_adapter.server, hermes_cli, mcp, run_agent; print(hermes_cli.__version__)";
 
 /// The recipe of the Hermes image.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn recipe() -> ImageRecipe {
         }],
         check: RecipeCheck {
             program: "python3",
-            arguments: &["-P", "-s", "-c", TRIED],
+            arguments: &["-P", "-s", "-B", "-c", TRIED],
             expect: VERSION,
         },
         licence: "MIT; its packages are MIT, BSD, Apache-2.0, MPL-2.0 (certifi, tqdm), PSF-2.0 and HPND (Pillow)",
@@ -71,17 +71,8 @@ mod tests {
     #[test]
     fn what_only_one_version_of_python_loads_is_locked_for_each() {
         let all = requirements();
-        for name in [
-            "pydantic-core",
-            "cffi",
-            "uvloop",
-            "pyyaml",
-            "pillow",
-            "rpds-py",
-        ] {
-            let found = all
-                .iter()
-                .find(|(pin, _)| pin.starts_with(&format!("{name}==")));
+        for name in ["pydantic-core", "cffi", "uvloop", "pyyaml", "pillow", "rpds-py"] {
+            let found = all.iter().find(|(pin, _)| pin.starts_with(&format!("{name}==")));
             let (pin, hashes) = found.unwrap_or_else(|| panic!("{name} is locked"));
             assert_eq!(*hashes, 6, "{pin}: three Pythons, two architectures");
         }

@@ -55,8 +55,8 @@ pub struct RecipeCopy {
 /// A command that must succeed in the finished image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecipeCheck {
-    /// The program, below the image's root; or `python3`, which is the sandbox's own with the image's `python` on its
-    /// path, where the sandbox runs what pip installed.
+    /// The program, below the image's root; or `python3`, where the sandbox runs what pip installed: the sandbox's own,
+    /// with the folder of the packages as one more argument.
     pub program: &'static str,
     /// Its arguments.
     pub arguments: &'static [&'static str],

@@ -66,7 +66,7 @@ impl Acp {
         let lines = vec![
             self.update("user_message_chunk", &json!({"content": said})),
             self.update("agent_message_chunk", &json!({"content": said})),
-            result(id, &json!({"sessionId": self.session})),
+            result(id, &self.opened()),
         ];
         with(Word::Opened(self.session.clone()), lines)
     }
@@ -75,13 +75,16 @@ impl Acp {
         self.protocol == Protocol::DeepseekHarness
     }
 
+    /// The answer to the opening of a conversation.
     fn opened(&self) -> Value {
         let mut opened = json!({"sessionId": self.session});
-        if self.has_plugin() {
-            let modes = ["workspace-write", "danger-full-access", "ask"];
-            let modes = modes.map(|id| json!({"id": id, "name": id}));
-            opened["modes"] = json!({"currentModeId": modes[0]["id"], "availableModes": modes});
-        }
+        let modes = match self.protocol {
+            Protocol::Hermes => ["default", "accept_edits", "dont_ask"],
+            Protocol::DeepseekHarness => ["workspace-write", "danger-full-access", "ask"],
+            _ => return opened,
+        };
+        let known = modes.map(|mode| json!({"id": mode, "name": mode}));
+        opened["modes"] = json!({"currentModeId": modes[0], "availableModes": known});
         opened
     }
 

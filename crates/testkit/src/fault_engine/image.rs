@@ -55,6 +55,17 @@ impl FaultImage {
             ""
         };
         let (program, quirk) = (self.protocol.program(), self.quirk.name());
+        if self.protocol == Protocol::Hermes {
+            let ignore = if self.ignores_sigterm {
+                "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            } else {
+                ""
+            };
+            return format!(
+                "import os, signal\n{ignore}\
+                 os.execv(\"{IMAGE_ROOT}/bin/fault-engine\", [\"fault-engine\", \"{program}\", \"{quirk}\"])\n"
+            );
+        }
         format!("#!/bin/sh\n{trap}exec {IMAGE_ROOT}/bin/fault-engine {program} {quirk} \"$@\"\n")
     }
 }
@@ -76,10 +87,10 @@ impl ImageCache {
         fs::copy(program, &shared)?;
         for image in images {
             let place = folder.join(image.protocol.kind()).join(image.tag());
-            let bin = place.join("root/bin");
-            fs::create_dir_all(&bin)?;
-            fs::hard_link(&shared, bin.join("fault-engine"))?;
-            launch(&bin, *image)?;
+            let root = place.join("root");
+            fs::create_dir_all(root.join("bin"))?;
+            fs::hard_link(&shared, root.join("bin/fault-engine"))?;
+            launch(&root, *image)?;
             // Nobody verifies a double against its recipe, so no file is listed.
             let manifest = json!({
                 "name": image.name(), "engine": image.protocol.kind(), "version": "0.0.0",
@@ -99,7 +110,7 @@ impl ImageCache {
     /// When the image is not there or cannot be written.
     pub fn change(&self, image: FaultImage, other: FaultImage) -> io::Result<()> {
         let place = self.folder.join(image.protocol.kind()).join(image.tag());
-        launch(&place.join("root/bin"), other)
+        launch(&place.join("root"), other)
     }
 
     /// The setting that makes a server use it.
@@ -110,9 +121,13 @@ impl ImageCache {
 }
 
 /// Writes the program that an engine starts; whoever runs the one before keeps that.
-fn launch(bin: &Path, image: FaultImage) -> io::Result<()> {
-    let new = bin.join(".launcher");
+fn launch(root: &Path, image: FaultImage) -> io::Result<()> {
+    let new = root.join("bin/.launcher");
     fs::write(&new, image.launcher())?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o555))?;
-    fs::rename(new, bin.join(image.protocol.launcher()))
+    let place = root.join(image.protocol.launcher());
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::rename(new, place)
 }

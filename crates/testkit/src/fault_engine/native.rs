@@ -15,16 +15,19 @@ pub enum Protocol {
     Pi,
     /// `dsh --profile acp` with the plugin of its engine, as of DeepSeek Harness 0.2.1rc2.
     DeepseekHarness,
+    /// The ACP server of Hermes Agent 0.19.0 in the host of its engine.
+    Hermes,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Codex,
         Self::Claude,
         Self::Acp,
         Self::Pi,
         Self::DeepseekHarness,
+        Self::Hermes,
     ];
 
     /// The protocol whose program has this name, as `codex`.
@@ -42,15 +45,20 @@ impl Protocol {
             Self::Acp => "acp-agent",
             Self::Pi => "pi",
             Self::DeepseekHarness => "dsh",
+            Self::Hermes => "hermes",
         }
     }
 
-    /// What its engine starts, below the image's `bin`.
-    pub(super) fn launcher(self) -> &'static str {
+    /// What its engine starts, below the image's root.
+    pub(super) fn launcher(self) -> String {
         match self {
             // A script, which the image's own node runs.
-            Self::Pi => "node",
-            Self::Codex | Self::Claude | Self::Acp | Self::DeepseekHarness => self.program(),
+            Self::Pi => "bin/node".to_owned(),
+            // The first package that the host loads.
+            Self::Hermes => "python/agent/__init__.py".to_owned(),
+            Self::Codex | Self::Claude | Self::Acp | Self::DeepseekHarness => {
+                format!("bin/{}", self.program())
+            }
         }
     }
 
@@ -63,6 +71,7 @@ impl Protocol {
             Self::Acp => "acp",
             Self::Pi => "pi",
             Self::DeepseekHarness => "deepseek_harness",
+            Self::Hermes => "hermes",
         }
     }
 }
@@ -85,6 +94,7 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         Protocol::DeepseekHarness => {
             format!("{HOME}/.dsh/sessions/--workspace--/{conversation}/session.v4.jsonl")
         }
+        Protocol::Hermes => format!("{HOME}/.hermes/saved/{conversation}.md"),
     }
 }
 

@@ -20,8 +20,10 @@ const HOLD_DEADLINE: Duration = Duration::from_secs(60);
 const ECHO_MCP: &str = include_str!("echo_mcp.py");
 /// The Python of the sandboxes.
 const PYTHON: &str = "/usr/bin/python3";
-/// The mode that asks before every call, and the one that asks for what Hermes holds for dangerous.
+/// The mode that asks before every call, the one that asks for what Hermes holds for dangerous, and the one that asks
+/// for sensitive files only.
 const ASKING: &str = "default";
+const WARY: &str = "accept_edits";
 const UNASKED: &str = "dont_ask";
 
 /// One recording.
@@ -153,7 +155,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "dangerous",
         "commands that Hermes holds for dangerous: one allowed for the session, one more of its kind unasked",
-        UNASKED,
+        WARY,
         &[
             Prompt("RUN: mkdir d && rm -rf d\nRUN: mkdir e && rm -rf e\nSAY: gone"),
             Choose("allow_session"),
@@ -452,7 +454,6 @@ fn settings(model: &ScriptedModel) -> Value {
                 "api_mode": "chat_completions",
                 "supports_vision": true,
             },
-            "approvals": { "mode": "manual" },
             "agent": { "image_input_mode": "native" },
             "auxiliary": { "title_generation": { "enabled": false } },
             "memory": { "nudge_interval": 0 },

@@ -39,8 +39,8 @@ DATABASE = HOME / "state.db"
 ALLOWLIST = SAVED / "allowlist.json"
 # What a conversation is made of, beside its database, and the name of its copy.
 MEMORIES = {name: HOME / "memories" / name for name in ("MEMORY.md", "USER.md")}
-# The mode in which every tool call is asked for.
-ASKING = "default"
+# The mode in which every tool call is asked for, and the one in which Hermes asks for dangerous commands.
+ASKING, WARY = "default", "accept_edits"
 # JSON-RPC errors: the stored conversation cannot be used; the turn failed.
 LOST = -32050
 FAILED = -32051
@@ -68,8 +68,18 @@ def prepare(settings):
     model = config["model"]
     model.setdefault("context_length", context_length(model["default"]))
     ask_nothing(model["base_url"])
+    settings["follows"] = "mode" not in config.setdefault("approvals", {})
+    configure(settings, ASKING)
+
+
+def configure(settings, mode):
+    """Writes the configuration for a permission mode, which decides on dangerous commands unless the agent's options
+    do: in the asking mode a person has seen them before, and in sub-agents Hermes would deny them."""
+    config = settings["config"]
+    if settings["follows"]:
+        config["approvals"]["mode"] = "manual" if mode == WARY else "off"
     # JSON is YAML.
-    (HOME / "config.yaml").write_text(json.dumps(config, indent=1))
+    replace(HOME / "config.yaml", json.dumps(config, indent=1).encode())
 
 
 def context_length(model):
@@ -112,11 +122,15 @@ def save_beside():
     for name, place in MEMORIES.items():
         if place.exists():
             replace(SAVED / name, place.read_bytes())
-    from hermes_cli.config import load_config
-
-    allowed = load_config().get("command_allowlist") or []
+    allowed = allowlist()
     if allowed:
         replace(ALLOWLIST, json.dumps(allowed).encode())
+
+
+def allowlist():
+    from hermes_cli.config import load_config
+
+    return load_config().get("command_allowlist") or []
 
 
 def replace(place, content):
@@ -207,6 +221,13 @@ def unanswered(history):
     return [call["function"]["name"] for call in calls if call.get("id") not in answered]
 
 
+def reason_of(call):
+    """Why Hermes holds a command for dangerous; None for one that it does not."""
+    from tools.approval import detect_dangerous_command
+
+    return detect_dangerous_command(str(call.args.get("command")))[2] if call.name == "terminal" else None
+
+
 def text_of(path):
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -263,7 +284,8 @@ class Client:
         if call is not None:
             request["tool_call"].tool_call_id = call.id
             request["tool_call"].field_meta = call.meta()
-        return self._client.request_permission(**request)
+        asking = self._client.request_permission(**request)
+        return self._host.edit_asked(call, asking) if call and call.before else asking
 
 
 async def allowed_once():
@@ -347,6 +369,7 @@ def host_of(settings):
         async def new_session(self, **request):
             opened = await super().new_session(**request)
             self.session = opened.session_id
+            await self.tell_use()
             return opened
 
         async def resume_session(self, session_id, **request):
@@ -358,8 +381,12 @@ def host_of(settings):
             left = unanswered(self.state().history)
             if left:
                 await self.client.ext_notification("astrabox/left", {"calls": left})
-            await self.client.ext_notification("astrabox/used_before", usage().model_dump(by_alias=True))
+            await self.tell_use()
             return await super().resume_session(session_id=session_id, **request)
+
+        async def tell_use(self):
+            told = usage().model_dump(by_alias=True)
+            await self.client.ext_notification("astrabox/used_before", told)
 
         def state(self):
             return self.session_manager.get_session(self.session)
@@ -374,12 +401,23 @@ def host_of(settings):
             self.take_part(self.state().agent)
             self.result, self.between_messages = {}, True
             response = await super().prompt(prompt=prompt, session_id=session_id, **request)
+            with self.lock:
+                # What the end of the turn cut off.
+                self.calls.clear()
             await self.keep()
             if self.result.get("failed") and response.stop_reason != "cancelled":
                 raise RequestError(FAILED, self.result.get("error") or "the turn failed", self.result)
             response.usage = usage()
             response.field_meta = {"astrabox": self.result}
             return response
+
+        async def set_session_mode(self, mode_id, session_id, **request):
+            changed = await super().set_session_mode(
+                mode_id=mode_id, session_id=session_id, **request
+            )
+            settings["config"]["command_allowlist"] = allowlist()
+            configure(settings, self.state().mode)
+            return changed
 
         async def keep(self):
             try:
@@ -482,7 +520,7 @@ def host_of(settings):
                 content=start.content,
                 locations=start.locations,
                 raw_input=call.args,
-                field_meta=call.meta(),
+                field_meta=call.meta(reason=reason_of(call)),
             )
             asking = self.client.request_permission(
                 session_id=call.run or self.session, tool_call=update, options=options
@@ -526,6 +564,22 @@ def host_of(settings):
             else:
                 fits = [call for call in begun if call.name in {"terminal", "execute_code"}]
             return fits[0] if len(fits) == 1 else None
+
+        async def edit_asked(self, call, asking):
+            """Asks for an edit by Hermes' own question. For one that is refused it calls no hook."""
+            response = await asking
+            if getattr(response.outcome, "option_id", None) != "allow_once":
+                with self.lock:
+                    self.calls = {
+                        key: [one for one in calls if one is not call]
+                        for key, calls in self.calls.items()
+                    }
+                text = json.dumps({"error": "The edit was not allowed; no file was changed."})
+                done = build_tool_complete(call.id, call.name, result=text, function_args=call.args)
+                done.raw_output, done.status = text, "failed"
+                done.field_meta = call.meta(status="blocked")
+                await self.client.session_update(session_id=self.session, update=done)
+            return response
 
         def post_tool_call(self, tool_name="", args=None, result=None, session_id="",
                            tool_call_id="", status="ok", **_):

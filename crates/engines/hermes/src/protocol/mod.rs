@@ -13,18 +13,12 @@ use astrabox_engine::line::{Effects, Powers};
 use astrabox_types::{ChildRunId, Json, Presentation};
 use serde::{Deserialize, Serialize};
 
-use runs::Runs;
-
 /// The error with which the host answers a prompt whose turn failed.
 const TURN_FAILED: i64 = -32051;
 
 /// Hermes Agent in its host.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Hosted {
-    /// Its sub-agents that work.
-    runs: Runs,
-}
+pub(crate) struct Hosted;
 
 impl Dialect for Hosted {
     const POWERS: Powers = Powers {
@@ -49,7 +43,7 @@ impl Dialect for Hosted {
                     conversation.used_before(tokens);
                 }
             }
-            "_astrabox/run" => self.runs.told(params, conversation, effects),
+            "_astrabox/run" => runs::told(params, conversation, effects),
             "_astrabox/unsaved" => {
                 let message = params.text("message").unwrap_or_default();
                 conversation.note("native_state_unsaved", message, None, effects);
@@ -87,7 +81,8 @@ impl Dialect for Hosted {
         of_host(call).text("tool")
     }
 
-    /// Where Hermes asks by itself, it tells of a command why it asks, and of an edit which tool edits.
+    /// The host tells what Hermes says of a dangerous command. Where Hermes asks by itself, it tells of a command why it
+    /// asks, and of an edit which tool edits.
     fn present(&self, request: &Fields<'_>, presentation: &mut Presentation) {
         let Presentation::ToolApproval {
             tool,
@@ -98,7 +93,9 @@ impl Dialect for Hosted {
         else {
             return;
         };
-        let told = request.fields("toolCall").fields("rawInput");
+        let call = request.fields("toolCall");
+        *reason = of_host(&call).text("reason");
+        let told = call.fields("rawInput");
         if let (Some(name), Some(arguments)) = (told.text("tool"), told.json("arguments")) {
             (*tool, *input) = (name, arguments);
         } else if let (Some(why), Some(command)) = (told.text("description"), told.json("command"))
@@ -114,7 +111,7 @@ impl Dialect for Hosted {
         conversation: &mut Conversation,
         effects: &mut Effects,
     ) -> Result<()> {
-        self.runs.stop(run, conversation, effects)
+        runs::stop(run, conversation, effects)
     }
 }
 

@@ -111,7 +111,7 @@ impl Replay {
             mode: Some(mode),
             ..Settings::default()
         };
-        let mut driver = Driver::new(settings, Hosted::default());
+        let mut driver = Driver::new(settings, Hosted);
         driver.restart = restart;
         Self {
             driver,

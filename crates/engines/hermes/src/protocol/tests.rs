@@ -19,7 +19,7 @@ fn bound() -> Driver<Hosted> {
         cwd: "/workspace".to_owned(),
         ..Settings::default()
     };
-    let mut driver = Driver::bound(settings, Hosted::default(), &initialized, &opened);
+    let mut driver = Driver::bound(settings, Hosted, &initialized, &opened);
     driver.restart = true;
     driver
 }

@@ -251,9 +251,6 @@ async fn the_configuration_names_the_model_and_no_secret() {
           "agent": {
             "image_input_mode": "native"
           },
-          "approvals": {
-            "mode": "manual"
-          },
           "auxiliary": {
             "title_generation": {
               "enabled": false
