@@ -1,7 +1,7 @@
 //! Going on with a conversation in another sandbox, and what that needs.
 
 use astrabox_sandbox::{BoxPath, HOME};
-use astrabox_types::{ErrorReason, SessionState};
+use astrabox_types::{ErrorReason, EventPayload, SessionState};
 
 use crate::server::{caller, draft, reason};
 use crate::stage::Stage;
