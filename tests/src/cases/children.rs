@@ -122,10 +122,7 @@ pub async fn a_background_command_outlives_its_turn_and_is_told_in_a_turn_of_its
     assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
     assert!(turn.text().contains("it begins"), "{}", turn.text());
     assert!(turn.first_child().is_some(), "{:?}", turn.events);
-    must(
-        talk.until_state(v1::SessionState::BackgroundRunning)
-            .await,
-    );
+    must(talk.until_state(v1::SessionState::BackgroundRunning).await);
     // Meanwhile the conversation goes on.
     must(talk.say("RUN: touch /workspace/go").await);
     let report = must(talk.turn().await);

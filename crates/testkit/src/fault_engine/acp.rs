@@ -213,7 +213,10 @@ impl Acp {
         if self.has_plugin() {
             let state = |state: &str| {
                 let parent = &self.session;
-                own("child", &json!({"id": CHILD, "parent": parent, "state": state, "title": "do it"}))
+                own(
+                    "child",
+                    &json!({"id": CHILD, "parent": parent, "state": state, "title": "do it"}),
+                )
             };
             let (begun, ended) = (state("running"), state("completed"));
             let mut lines = vec![begun];
