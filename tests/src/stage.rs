@@ -57,6 +57,8 @@ pub struct Program {
     pub held_child: &'static str,
     /// A prompt upon which a sub-agent in the background waits at the gate `child` before it says `from the child`.
     pub background_child: &'static str,
+    /// A prompt upon which a command in the background waits for the file `go`, while the model says `it begins`.
+    pub background_command: &'static str,
     /// The variables of the model key and of the endpoint beside `astrabox run`.
     pub key_variables: (&'static str, &'static str),
     /// How a vault's model key is sent.
@@ -210,6 +212,7 @@ pub const CODEX: Program = Program {
     child: "SPAWN: SAY: from the child\nWAIT\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said\nWAIT\nSAY: the parent is done",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };
@@ -237,6 +240,8 @@ pub const CLAUDE_CODE: Program = Program {
             \"subagent_type\": \"general-purpose\", \"run_in_background\": false}\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
+    background_command: "TOOL: Bash {\"command\": \"until test -e go; do sleep 0.05; done\", \"description\": \"waits\", \
+                         \"run_in_background\": true}\nSAY: it begins",
     key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
 };
@@ -263,6 +268,8 @@ pub const DEEPSEEK_HARNESS: Program = Program {
     child: "SPAWN: SAY: from the child\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "",
+    background_command: "TOOL: bash {\"command\": \"until test -e go; do sleep 0.05; done\", \"description\": \"waits\", \
+                         \"run_in_background\": true}\nSAY: it begins",
     key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
 };
@@ -288,6 +295,7 @@ pub const HERMES: Program = Program {
     child: "SPAWN: SAY: from the child\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };
@@ -313,6 +321,7 @@ pub const PI: Program = Program {
     child: "",
     held_child: "",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };

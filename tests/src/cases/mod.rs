@@ -45,6 +45,10 @@ pub enum Need {
     Quiet,
     /// Its engine brings it, so that `astrabox run` needs no environment.
     Brought,
+    /// Its sub-agents outlive the turn that began them.
+    BackgroundChild,
+    /// Its commands outlive the turn that began them, where they are told to.
+    BackgroundCommand,
 }
 
 impl Case {
@@ -56,11 +60,13 @@ impl Case {
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
             Need::Quiet => program.is_quiet(),
             Need::Brought => !capabilities.names_program,
+            Need::BackgroundChild => !program.background_child.is_empty(),
+            Need::BackgroundCommand => !program.background_command.is_empty(),
         })
     }
 }
 
-/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, `Pictures`, `Quiet` or `Brought`.
+/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature or of another [`Need`].
 macro_rules! list {
     ($($module:ident: $($name:ident [$($need:ident)*]),+ $(,)?;)+) => {
         vec![$($(
@@ -80,6 +86,12 @@ macro_rules! need {
     };
     (Quiet) => {
         Need::Quiet
+    };
+    (BackgroundChild) => {
+        Need::BackgroundChild
+    };
+    (BackgroundCommand) => {
+        Need::BackgroundCommand
     };
     (Brought) => {
         Need::Brought
@@ -121,7 +133,8 @@ pub fn all() -> Vec<Case> {
         children:
             a_child_run_is_told_apart_from_its_parent [ChildRuns],
             a_child_run_is_stopped [ChildRunStop],
-            a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_own [BackgroundWork];
+            a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_own [BackgroundWork BackgroundChild],
+            a_background_command_outlives_its_turn_and_is_told_in_a_turn_of_its_own [BackgroundWork BackgroundCommand];
         tooling:
             a_tool_of_an_mcp_server_is_called [McpStdio],
             an_mcp_server_at_a_host_that_is_not_allowed_is_refused [McpHttp],
