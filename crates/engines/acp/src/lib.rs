@@ -1,6 +1,6 @@
 //! The ACP engine: runs any program that speaks the Agent Client Protocol.
 //!
-//! Invariant: knows no program by name; what runs, and where its model is, the environment says.
+//! Invariant: decides nothing by a program's name; what runs, and where its model is, the environment says.
 //!
 //! Everything said here about programs was seen in `tests/recordings`, with claude-agent-acp 0.101.0 and codex-acp 2.6.0.
 
