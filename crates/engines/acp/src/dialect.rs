@@ -1,8 +1,8 @@
 //! What any program may have: questions in forms, child sessions, and the choice of a model.
 
 use astrabox_acp_protocol::wire::Fields;
-use astrabox_acp_protocol::{ConfigOption, Dialect, UsageScope, Wish};
-use astrabox_engine::line::Powers;
+use astrabox_acp_protocol::{ConfigOption, Conversation, Dialect, UsageScope, Wish};
+use astrabox_engine::line::{Effects, Powers};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -35,6 +35,17 @@ impl Dialect for Any {
             capabilities["elicitation"] = json!({"form": {}});
             capabilities["subagents"] = json!({});
         }
+    }
+
+    fn on_notification(
+        &mut self,
+        method: &str,
+        _params: &Fields<'_>,
+        _conversation: &mut Conversation,
+        _effects: &mut Effects,
+    ) -> bool {
+        // How the program is logged in: with the placeholder that it was given.
+        matches!(method, "auth/status_update" | "_auth/status_update")
     }
 
     /// Most programs are told their model by a variable; one that offers it as an option is told here.

@@ -44,8 +44,8 @@ ASKING, WARY = "default", "accept_edits"
 # JSON-RPC errors: the stored conversation cannot be used; the turn failed.
 LOST = -32050
 FAILED = -32051
-# Unchanged lines that are told around a change of a file.
-CONTEXT = 3
+# Unchanged lines that are told around a change of a file, and the largest file whose change is told, bytes.
+CONTEXT, LARGEST = 3, 1 << 20
 # A tool's result is told in this much time, seconds, or the program's output is stuck for good.
 TELLING = 600
 # How long a turn that runs when the input ends may take to stop, seconds.
@@ -60,6 +60,8 @@ def prepare(settings):
     for name, place in {"state.db": DATABASE, **MEMORIES}.items():
         if not place.exists() and (SAVED / name).exists():
             place.parent.mkdir(parents=True, exist_ok=True)
+            for log_of_another in ("-wal", "-shm"):
+                place.with_name(place.name + log_of_another).unlink(missing_ok=True)
             shutil.copyfile(SAVED / name, place)
     config = settings["config"]
     with contextlib.suppress(OSError, ValueError):
@@ -230,7 +232,8 @@ def reason_of(call):
 
 def text_of(path):
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(LARGEST + 1)
     except OSError:
         return None
 
@@ -240,7 +243,7 @@ def changes(before):
     found = []
     for path, old in before.items():
         new = text_of(Path(path))
-        if new == old:
+        if new == old or max(len(old or ""), len(new or "")) > LARGEST:
             continue
         if old is None or new is None:
             found.append((path, old, new or ""))

@@ -536,8 +536,10 @@ async fn a_job_begins_only_after_its_checkpoint_is_committed() {
         .committed(&before)
         .await
         .expect("nothing new is durable");
-    let quiet = tokio::time::timeout(Duration::from_millis(50), client.turn_events().next());
+    let mut steps = client.turn_events();
+    let quiet = tokio::time::timeout(Duration::from_millis(50), steps.next());
     assert!(quiet.await.is_err(), "it is not begun");
+    drop(steps);
     let kept = |fake: &Fake| {
         fake.files
             .lock()
