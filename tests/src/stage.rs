@@ -57,7 +57,8 @@ pub struct Program {
     pub held_child: &'static str,
     /// A prompt upon which a sub-agent in the background waits at the gate `child` before it says `from the child`.
     pub background_child: &'static str,
-    /// A prompt upon which a command in the background waits for the file `go`, while the model says `it begins`.
+    /// A prompt upon which a command in the background waits for the file `go`, or for the end of the second turn, while
+    /// the model says `it begins`.
     pub background_command: &'static str,
     /// The variables of the model key and of the endpoint beside `astrabox run`.
     pub key_variables: (&'static str, &'static str),
@@ -268,7 +269,9 @@ pub const DEEPSEEK_HARNESS: Program = Program {
     child: "SPAWN: SAY: from the child\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "",
-    background_command: "TOOL: bash {\"command\": \"until test -e go; do sleep 0.05; done\", \"description\": \"waits\", \
+    // It tells of a command that ends while a turn runs in that turn.
+    background_command: "TOOL: bash {\"command\": \"until test $(cat ~/.dsh/sessions/*/*/session.v4.jsonl | \
+                         grep -c '^..type.:.turn/end') -ge 2; do sleep 0.05; done\", \"description\": \"waits\", \
                          \"run_in_background\": true}\nSAY: it begins",
     key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
