@@ -64,6 +64,9 @@ def prepare(settings):
                 place.with_name(place.name + log_of_another).unlink(missing_ok=True)
             shutil.copyfile(SAVED / name, place)
     config = settings["config"]
+    # Hermes reads this setting when its module is loaded, from here alone.
+    redact = config.get("security", {}).get("redact_secrets", True)
+    os.environ["HERMES_REDACT_SECRETS"] = str(redact).lower()
     with contextlib.suppress(OSError, ValueError):
         # What a person allowed for always.
         config.setdefault("command_allowlist", json.loads(ALLOWLIST.read_text()))
@@ -308,6 +311,20 @@ def close(agent, result):
         agent._flush_messages_to_session_db(messages)
 
 
+def without_stale(agent):
+    """Leaves out what requests of earlier turns still say: Hermes gives up on a stream that it stops, and does not
+    close it."""
+    stale = set(threading.enumerate()) - {threading.current_thread()}
+    for name in ("stream_delta_callback", "reasoning_callback"):
+        tell = getattr(agent, name)
+
+        def told(text, tell=tell):
+            if tell and threading.current_thread() not in stale:
+                tell(text)
+
+        setattr(agent, name, told)
+
+
 class Told(logging.Filter):
     """Leaves out errors that are answers of ours."""
 
@@ -431,8 +448,10 @@ def host_of(settings):
                 await self.client.ext_notification("astrabox/unsaved", {"message": str(error)})
 
         async def cancel(self, session_id, **request):
-            await super().cancel(session_id=session_id, **request)
-            self.give_up(lambda _: True)
+            # Nothing runs that could be stopped, and Hermes would stop what comes next.
+            if self.state().is_running:
+                await super().cancel(session_id=session_id, **request)
+                self.give_up(lambda _: True)
 
         def give_up(self, these):
             for future, run in list(self.waiting.items()):
@@ -467,6 +486,10 @@ def host_of(settings):
         def run(self, agent, run_conversation, *args, **kwargs):
             # Nobody would bring a detached sub-agent's result back into the conversation.
             declare_stateless_channel()
+            if not self.state().cancel_event.is_set():
+                # An earlier turn was told to stop when it had ended.
+                agent.clear_interrupt()
+            without_stale(agent)
             compactor = agent.context_compressor
             compactions = getattr(compactor, "compression_count", 0)
             told = {}
