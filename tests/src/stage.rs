@@ -57,6 +57,9 @@ pub struct Program {
     pub held_child: &'static str,
     /// A prompt upon which a sub-agent in the background waits at the gate `child` before it says `from the child`.
     pub background_child: &'static str,
+    /// A prompt upon which a command in the background waits for the file `go`, or for the end of the second turn, while
+    /// the model says `it begins`.
+    pub background_command: &'static str,
     /// The variables of the model key and of the endpoint beside `astrabox run`.
     pub key_variables: (&'static str, &'static str),
     /// How a vault's model key is sent.
@@ -74,9 +77,17 @@ pub struct Named {
     pub model_wire: &'static str,
     /// The directory below home that is its conversations.
     pub state_directory: &'static str,
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
+    pub quiet: bool,
 }
 
 impl Program {
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.named.as_ref().is_none_or(|named| named.quiet)
+    }
+
     /// An environment for it; name and limits are still to be given.
     #[must_use]
     pub fn environment(&self) -> v1::EnvironmentSpec {
@@ -135,6 +146,7 @@ pub const ACP_CLAUDE: Program = Program {
         ],
         model_wire: "anthropic_messages",
         state_directory: ".claude/projects",
+        quiet: true,
     }),
     lacks: &[],
     allow: "allow-once",
@@ -155,7 +167,6 @@ pub const ACP_CODEX: Program = Program {
             "/opt/astrabox/image/node_modules/@agentclientprotocol/codex-acp/dist/index.js",
         ],
         env: &[
-            ("CODEX_HOME", "${home}/.codex"),
             ("ASTRABOX_MODEL_KEY", "${model.key}"),
             ("MODEL_PROVIDER", "astrabox"),
             (
@@ -165,6 +176,8 @@ pub const ACP_CODEX: Program = Program {
         ],
         model_wire: "openai_responses",
         state_directory: ".codex/sessions",
+        // Codex asks for plugins before it reads that it shall not, and its adapter asks the model for a title.
+        quiet: false,
     }),
     // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.
     lacks: &[EngineFeature::ToolApproval, EngineFeature::Question],
@@ -175,6 +188,7 @@ pub const ACP_CODEX: Program = Program {
     decline: "reject",
     decline_and_stop: "",
     process: "node",
+    call_is_saved: "grep -rqs function_call \"$HOME/.codex/sessions\"",
     ..CODEX
 };
 
@@ -199,6 +213,7 @@ pub const CODEX: Program = Program {
     child: "SPAWN: SAY: from the child\nWAIT\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said\nWAIT\nSAY: the parent is done",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };
@@ -226,6 +241,8 @@ pub const CLAUDE_CODE: Program = Program {
             \"subagent_type\": \"general-purpose\", \"run_in_background\": false}\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "SPAWN: SAY: a child begins\\nHOLD: child\\nSAY: from the child",
+    background_command: "TOOL: Bash {\"command\": \"until test -e go; do sleep 0.05; done\", \"description\": \"waits\", \
+                         \"run_in_background\": true}\nSAY: it begins",
     key_variables: ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
 };
@@ -252,6 +269,10 @@ pub const DEEPSEEK_HARNESS: Program = Program {
     child: "SPAWN: SAY: from the child\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said",
     background_child: "",
+    // It tells of a command that ends while a turn runs in that turn.
+    background_command: "TOOL: bash {\"command\": \"until test $(cat ~/.dsh/sessions/*/*/session.v4.jsonl | \
+                         grep -c '^..type.:.turn/end') -ge 2; do sleep 0.05; done\", \"description\": \"waits\", \
+                         \"run_in_background\": true}\nSAY: it begins",
     key_variables: ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"),
     key_kind: v1::ModelKeyKind::ApiKey,
 };
@@ -277,6 +298,7 @@ pub const HERMES: Program = Program {
     child: "SPAWN: SAY: from the child\nSAY: the parent is done",
     held_child: "SPAWN: HOLD: child\\nSAY: never said\nSAY: the parent is done",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };
@@ -302,6 +324,7 @@ pub const PI: Program = Program {
     child: "",
     held_child: "",
     background_child: "",
+    background_command: "",
     key_variables: ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     key_kind: v1::ModelKeyKind::Bearer,
 };

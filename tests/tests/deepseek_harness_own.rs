@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use astrabox_client::v1;
 use astrabox_tests::{DEEPSEEK_HARNESS, Stage, must};
-use v1::event::Payload;
 use v1::interaction::Presentation;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,28 +72,6 @@ async fn a_request_to_the_model_holds_neither_the_session_log_nor_a_list_of_plug
         }
         must(stage.clear().await);
     }
-}
-
-#[tokio::test]
-async fn a_command_in_the_background_outlives_its_turn_and_is_told_in_a_turn_of_its_own() {
-    let stage = must(Stage::of(&DEEPSEEK_HARNESS).await);
-    let mut talk = must(stage.conversation(DEEPSEEK_HARNESS.unasked).await);
-    let wait = r#"TOOL: bash {"command":"until test -e go; do sleep 0.05; done; echo went","description":"waits","run_in_background":true}"#;
-    let turn = must(talk.say(&format!("{wait}\nSAY: it begins")).await);
-    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
-    assert!(turn.first_child().is_some(), "{:?}", turn.events);
-    must(talk.until_state(v1::SessionState::BackgroundRunning).await);
-    // Meanwhile the conversation goes on.
-    must(talk.say("RUN: touch go").await);
-    let report = must(talk.turn().await);
-    let started = report.own().find_map(|payload| match payload {
-        Payload::TurnStarted(started) => Some(started.origin()),
-        _ => None,
-    });
-    assert_eq!(started, Some(v1::TurnOrigin::Engine), "{:?}", report.events);
-    assert_eq!(report.text(), "noted");
-    must(talk.until_state(v1::SessionState::Ready).await);
-    must(stage.clear().await);
 }
 
 #[tokio::test]

@@ -471,11 +471,11 @@ async fn a_change_merges_replaces_or_is_refused_as_each_field_says() {
         networking: Some(everywhere.clone()),
         ..Default::default()
     };
-    let request = v1::UpdateVaultCredentialRequest {
+    let everywhere_now = v1::UpdateVaultCredentialRequest {
         spec: spec(Type::EnvironmentVariable(change)),
         ..Default::default()
     };
-    let answer = stage.update(&made, request, &["networking"]).await;
+    let answer = stage.update(&made, everywhere_now, &["networking"]).await;
     let after = stage.ok(answer).credential.expect("a credential");
     assert_eq!(kind(&after).networking, Some(everywhere));
     assert_eq!(kind(&after).injection_location, Some(merged));

@@ -112,3 +112,26 @@ pub async fn a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_o
     must(talk.until_state(v1::SessionState::Ready).await);
     must(stage.clear().await);
 }
+
+pub async fn a_background_command_outlives_its_turn_and_is_told_in_a_turn_of_its_own(
+    program: &Program,
+) {
+    let stage = must(Stage::of(program).await);
+    let mut talk = must(stage.conversation(program.unasked).await);
+    let turn = must(talk.say(program.background_command).await);
+    assert_eq!(turn.ended().outcome(), v1::TurnOutcome::Completed);
+    assert!(turn.text().contains("it begins"), "{}", turn.text());
+    assert!(turn.first_child().is_some(), "{:?}", turn.events);
+    must(talk.until_state(v1::SessionState::BackgroundRunning).await);
+    // Meanwhile the conversation goes on.
+    must(talk.say("RUN: touch /workspace/go").await);
+    let report = must(talk.turn().await);
+    let started = report.own().find_map(|payload| match payload {
+        Payload::TurnStarted(started) => Some(started.origin()),
+        _ => None,
+    });
+    assert_eq!(started, Some(v1::TurnOrigin::Engine), "{:?}", report.events);
+    assert_eq!(report.text(), "noted");
+    must(talk.until_state(v1::SessionState::Ready).await);
+    must(stage.clear().await);
+}

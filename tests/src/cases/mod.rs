@@ -41,8 +41,14 @@ pub enum Need {
     Has(EngineFeature),
     /// It takes pictures.
     Pictures,
+    /// It asks the network for nothing but the model, and the model for nothing but the turn.
+    Quiet,
     /// Its engine brings it, so that `astrabox run` needs no environment.
     Brought,
+    /// Its sub-agents outlive the turn that began them.
+    BackgroundChild,
+    /// Its commands outlive the turn that began them, where they are told to.
+    BackgroundCommand,
 }
 
 impl Case {
@@ -52,12 +58,15 @@ impl Case {
         self.needs.iter().all(|need| match need {
             Need::Has(feature) => capabilities.has(*feature) && !program.lacks.contains(feature),
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
+            Need::Quiet => program.is_quiet(),
             Need::Brought => !capabilities.names_program,
+            Need::BackgroundChild => !program.background_child.is_empty(),
+            Need::BackgroundCommand => !program.background_command.is_empty(),
         })
     }
 }
 
-/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature, `Pictures` or `Brought`.
+/// A list of cases: `module: name [needs], ...;`. A need is the name of a feature or of another [`Need`].
 macro_rules! list {
     ($($module:ident: $($name:ident [$($need:ident)*]),+ $(,)?;)+) => {
         vec![$($(
@@ -74,6 +83,15 @@ macro_rules! list {
 macro_rules! need {
     (Pictures) => {
         Need::Pictures
+    };
+    (Quiet) => {
+        Need::Quiet
+    };
+    (BackgroundChild) => {
+        Need::BackgroundChild
+    };
+    (BackgroundCommand) => {
+        Need::BackgroundCommand
     };
     (Brought) => {
         Need::Brought
@@ -100,7 +118,7 @@ pub fn all() -> Vec<Case> {
             a_killed_engine_fails_its_turn_and_the_session_goes_on [],
             a_prompt_of_200_kb_arrives_whole [],
             only_allowed_hosts_are_reached_from_inside [],
-            nothing_but_the_model_is_asked_for [];
+            nothing_but_the_model_is_asked_for [Quiet];
         approvals:
             a_second_client_allows_a_command [ToolApproval],
             a_declined_command_does_not_run_and_the_turn_goes_on [ToolApproval],
@@ -115,7 +133,8 @@ pub fn all() -> Vec<Case> {
         children:
             a_child_run_is_told_apart_from_its_parent [ChildRuns],
             a_child_run_is_stopped [ChildRunStop],
-            a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_own [BackgroundWork];
+            a_background_child_outlives_its_turn_and_reports_in_a_turn_of_its_own [BackgroundWork BackgroundChild],
+            a_background_command_outlives_its_turn_and_is_told_in_a_turn_of_its_own [BackgroundWork BackgroundCommand];
         tooling:
             a_tool_of_an_mcp_server_is_called [McpStdio],
             an_mcp_server_at_a_host_that_is_not_allowed_is_refused [McpHttp],

@@ -84,7 +84,8 @@ const TOOLS: &[Tool] = &[
         // By hand: its clients know no proxy.
         script: "node - <<'END'\n\
                  const proxy = new URL(process.env.HTTPS_PROXY);\n\
-                 const to = {host: proxy.hostname, port: proxy.port, method: 'CONNECT', path: 'api.test:443'};\n\
+                 const to = {host: proxy.hostname, port: proxy.port, method: 'CONNECT', path: 'api.test:443',\n\
+                            headers: {host: 'api.test:443'}};\n\
                  require('http').request(to).on('connect', (_, socket) => {\n\
                    const tls = require('tls').connect({socket, servername: 'api.test'});\n\
                    const key = process.env.API_KEY;\n\

@@ -36,6 +36,14 @@ macro_rules! for_each_program {
                 }
             )*
         }
+        mod deepseek_harness {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(astrabox_testkit::fault_engine::Protocol::DeepseekHarness).await;
+                }
+            )*
+        }
         mod pi {
             $(
                 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Going on with a conversation in another sandbox, and what that needs.
 
 use astrabox_sandbox::{BoxPath, HOME};
-use astrabox_types::{ErrorReason, SessionState};
+use astrabox_types::{ErrorReason, EventPayload, SessionState};
 
 use crate::server::{caller, draft, reason};
 use crate::stage::Stage;
@@ -141,6 +141,13 @@ async fn a_torn_tail_of_the_native_state_is_cut_and_the_rest_resumes() {
     let events = stage.journal(id).await;
     check(&events);
     assert_eq!(texts(&events)[1], r#"you said: ["SAY: a word"]"#);
+    let told = events.iter().any(|event| match &event.payload {
+        EventPayload::DiagnosticRaw { topic, message } => {
+            topic == "native_state_cut" && message.contains("(19 bytes)")
+        }
+        _ => false,
+    });
+    assert!(told, "the cut is told: {events:?}");
 }
 
 #[tokio::test]

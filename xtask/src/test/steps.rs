@@ -80,7 +80,7 @@ pub(super) const STEPS: &[Step] = &[
         name: "clippy",
         about: "no warning from rustc or clippy",
         needs: &["tools"],
-        limit: minutes(20),
+        limit: minutes(30),
         run: |context, step| {
             let mut command = context.cargo(["clippy", "--workspace", "--all-targets"]);
             command.args(FAULT_POINTS).args(["--", "-D", "warnings"]);
@@ -105,7 +105,7 @@ pub(super) const STEPS: &[Step] = &[
         name: "image",
         about: "the images of the agent programs are there",
         needs: &["runner", "bins"],
-        limit: minutes(15),
+        limit: minutes(30),
         run: image,
     },
     Step {
@@ -119,7 +119,7 @@ pub(super) const STEPS: &[Step] = &[
         name: "tests",
         about: "all tests of the workspace, compile-fail ones included",
         needs: &["runner", "bins"],
-        limit: minutes(35),
+        limit: minutes(60),
         run: |context, step| {
             let mut command = context.cargo(["test", "--workspace", "--no-fail-fast"]);
             command.args(FAULT_POINTS);

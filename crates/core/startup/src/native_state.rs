@@ -64,7 +64,7 @@ pub async fn collect(
 
 /// Puts saved files in place before a resume. A file that the volume still has is newer than the saved one and
 /// stays, but for a torn tail. Of a program of which nobody says where its state is, the program itself says whether
-/// the conversation is there.
+/// the conversation is there. Gives the files whose tails were cut, each below home, with how many bytes went.
 ///
 /// # Errors
 /// `ConversationLost` when neither the volume nor the store has any state, or when it is damaged.
@@ -74,15 +74,19 @@ pub(crate) async fn restore(
     program: Option<&ProgramSpec>,
     native_key: &str,
     saved: &[NativeFile],
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
+    let mut cut = Vec::new();
     let Some(directory) = directory(spec, program) else {
-        return Ok(());
+        return Ok(cut);
     };
     let present = find(workload, directory, spec, native_key).await?;
     for (path, format) in &present {
         let content = read_all(workload, path).await?;
         let whole = whole_records(content.clone(), *format)?;
         if whole.len() < content.len() {
+            let name = path.as_str().trim_start_matches(HOME);
+            let bytes = content.len() - whole.len();
+            cut.push(format!("{} ({bytes} bytes)", name.trim_start_matches('/')));
             write(workload, path, whole).await?;
         }
     }
@@ -104,7 +108,7 @@ pub(crate) async fn restore(
         }
     }
     if any {
-        return Ok(());
+        return Ok(cut);
     }
     let text =
         "no native state is left of this conversation, neither in its volume nor in the store";

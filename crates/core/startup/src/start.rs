@@ -64,6 +64,8 @@ pub struct StartedRuntime {
     pub client: Box<dyn EngineClient>,
     /// Its native key.
     pub native_key: String,
+    /// Files of its native state whose torn tails were cut, as `<path below home> (<n> bytes)`.
+    pub cut_state: Vec<String>,
 }
 
 /// Brings a session to a running engine with a bound conversation.
@@ -127,9 +129,10 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         platform.clone_default_repo(request, &sandbox, &env).await?;
     }
     let material = adapter.startup_material_request();
+    let mut cut_state = Vec::new();
     if let Conversation::Resume { native_key } = &request.conversation {
         let workload = sandbox.workload.as_ref();
-        native_state::restore(
+        cut_state = native_state::restore(
             workload,
             &material.native_state,
             request.environment.program.as_ref(),
@@ -171,6 +174,7 @@ pub async fn start_platform_runtime<P: EnginePlatform + ?Sized>(
         sandbox,
         client,
         native_key,
+        cut_state,
     })
 }
 

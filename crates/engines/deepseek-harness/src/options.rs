@@ -170,6 +170,7 @@ pub(crate) const OPTION_BLOCKS: &[OptionBlock] = &[
             "DSH_*",
             "DEEPSEEK_*",
             "AGENTS_HOME",
+            "BASH_ENV",
             "ANTHROPIC_*",
             "OPENAI_*",
             "OTEL_*",

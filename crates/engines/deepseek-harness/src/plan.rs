@@ -8,7 +8,7 @@ use astrabox_engine::sandbox::{
 };
 use astrabox_engine::{EngineStartupContext, Error, ErrorKind, Result};
 use astrabox_types::{McpServer, McpTransport};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::options::{DEFAULT_MODE, Mode, block, demand_mode};
 use crate::patch::{KEY_VARIABLE, patch};
@@ -63,6 +63,15 @@ impl Plan {
                 content: patch(context, mode)?.to_string().into_bytes(),
             },
         ];
+        let mut env = environment(context)?;
+        if let Some(script) = withheld(&env) {
+            let path = host("env.sh")?;
+            env.insert("BASH_ENV".to_owned(), path.as_str().to_owned());
+            files.push(PlannedFile {
+                path,
+                content: script.into_bytes(),
+            });
+        }
         let mut removed = Vec::new();
         for skill in &context.agent.skills {
             // What an older version of the skill had is gone.
@@ -88,7 +97,7 @@ impl Plan {
             spawn: SpawnSpec {
                 name: process_name(context.epoch)?,
                 argv: argv.map(str::to_owned).to_vec(),
-                env: environment(context)?,
+                env,
                 cwd: BoxPath::new(WORKSPACE).map_err(unplanned)?,
                 stdin: Stdio::Piped,
                 wall_limit: None,
@@ -118,7 +127,9 @@ fn settings(context: &EngineStartupContext, mode: &Mode) -> Settings {
         instructions: String::new(),
         mode: Some(mode.name().to_owned()),
         wishes: wishes.collect::<VecDeque<_>>(),
-        ..Settings::default()
+        // It reads and writes files and runs commands itself.
+        serve: None,
+        meta: Map::new(),
     }
 }
 
@@ -174,6 +185,30 @@ fn environment(context: &EngineStartupContext) -> Result<BTreeMap<String, String
         env.entry("NODE_EXTRA_CA_CERTS".to_owned()).or_insert(file);
     }
     Ok(env)
+}
+
+/// What gives commands the variables that the program withholds from them: it passes none on whose name looks like a
+/// secret's. What stands in them here are placeholders, and commands are what they are for.
+///
+/// Every shell for a command reads this, also one that a command starts, so what is set already stays.
+fn withheld(env: &BTreeMap<String, String>) -> Option<String> {
+    let secret = |name: &str| {
+        let name = name.to_uppercase();
+        let words = ["KEY", "PASSWORD", "SECRET", "TOKEN"];
+        words.iter().any(|word| name.contains(word))
+    };
+    let plain = |name: &str| {
+        let rest = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(rest)
+    };
+    let lines = env
+        .iter()
+        .filter(|(name, _)| *name != KEY_VARIABLE && secret(name) && plain(name))
+        .map(|(name, value)| {
+            let value = value.replace('\'', r"'\''");
+            format!("[ -n \"${{{name}+x}}\" ] || export {name}='{value}'\n")
+        });
+    Some(lines.collect::<String>()).filter(|script| !script.is_empty())
 }
 
 /// The program asks no model without a key, also where the endpoint wants none.

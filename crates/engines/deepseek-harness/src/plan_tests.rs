@@ -208,3 +208,32 @@ fn a_command_of_an_mcp_server_is_found_on_the_path() {
         );
     }
 }
+
+#[test]
+fn commands_get_the_variables_that_the_program_withholds() {
+    let mut context = context();
+    assert!(
+        !Plan::of(&context)
+            .expect("it is planned")
+            .spawn
+            .env
+            .contains_key("BASH_ENV")
+    );
+    let pairs = [
+        ("API_KEY", "it's"),
+        ("token_of", "t"),
+        ("EDITOR", "vi"),
+        ("A-KEY", "no"),
+    ];
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    context.env = BTreeMap::from(pairs);
+    let plan = Plan::of(&context).expect("it is planned");
+    let path = plan.spawn.env.get("BASH_ENV").expect("it is set");
+    let script = plan.files.iter().find(|file| file.path.as_str() == path);
+    let script = String::from_utf8_lossy(&script.expect("it is written").content).into_owned();
+    expect_test::expect![[r#"
+        [ -n "${API_KEY+x}" ] || export API_KEY='it'\''s'
+        [ -n "${token_of+x}" ] || export token_of='t'
+    "#]]
+    .assert_eq(&script);
+}

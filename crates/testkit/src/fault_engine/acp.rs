@@ -1,4 +1,5 @@
-//! The Agent Client Protocol, version 1.
+//! The Agent Client Protocol, version 1, and what DeepSeek Harness has beyond it: permission modes, whole messages after
+//! their pieces, and child runs in methods of its plugin's own.
 
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ pub(super) struct Acp {
     nonce: String,
     session: String,
     calls: u64,
+    messages: u64,
     /// Counts the requests of the program.
     asked: u64,
     /// The host's prompt that is answered when the turn ends.
@@ -31,6 +33,7 @@ impl Acp {
             nonce,
             session: String::new(),
             calls: 0,
+            messages: 0,
             asked: 0,
             prompt: Value::Null,
             call: None,
@@ -54,6 +57,11 @@ impl Acp {
             Quirk::OtherConversation => format!("other-{}", self.nonce),
             _ => known.to_owned(),
         };
+        if self.has_plugin() {
+            // It resumes without a replay.
+            let answer = result(id, &self.opened());
+            return with(Word::Opened(self.session.clone()), vec![answer]);
+        }
         let said = json!({"type": "text", "text": "said before"});
         let lines = vec![
             self.update("user_message_chunk", &json!({"content": said})),
@@ -63,14 +71,20 @@ impl Acp {
         with(Word::Opened(self.session.clone()), lines)
     }
 
+    fn has_plugin(&self) -> bool {
+        self.protocol == Protocol::DeepseekHarness
+    }
+
     /// The answer to the opening of a conversation.
     fn opened(&self) -> Value {
         let mut opened = json!({"sessionId": self.session});
-        if self.protocol == Protocol::Hermes {
-            let modes = ["default", "accept_edits", "dont_ask"];
-            let modes = modes.map(|mode| json!({"id": mode, "name": mode}));
-            opened["modes"] = json!({"currentModeId": "default", "availableModes": modes});
-        }
+        let modes = match self.protocol {
+            Protocol::Hermes => ["default", "accept_edits", "dont_ask"],
+            Protocol::DeepseekHarness => ["workspace-write", "danger-full-access", "ask"],
+            _ => return opened,
+        };
+        let known = modes.map(|mode| json!({"id": mode, "name": mode}));
+        opened["modes"] = json!({"currentModeId": modes[0], "availableModes": known});
         opened
     }
 
@@ -82,11 +96,14 @@ impl Acp {
                 let told = json!({
                     "protocolVersion": 1,
                     "agentInfo": {"name": "fault engine", "version": "1"},
-                    "agentCapabilities": {"loadSession": true},
+                    "agentCapabilities": match self.has_plugin() {
+                        true => json!({"sessionCapabilities": {"resume": {}}}),
+                        false => json!({"loadSession": true}),
+                    },
                 });
                 with(Word::Other, vec![result(id, &told)])
             }
-            "session/new" | "session/load" => self.open(id, params, exists),
+            "session/new" | "session/load" | "session/resume" => self.open(id, params, exists),
             "session/prompt" => {
                 self.prompt = id.clone();
                 // The platform's own word comes first.
@@ -94,9 +111,7 @@ impl Acp {
                 let text = said.and_then(|part| part["text"].as_str());
                 Word::Prompt(text.unwrap_or_default().to_owned()).into()
             }
-            "session/set_mode" if self.protocol == Protocol::Hermes => {
-                with(Word::Other, vec![result(id, &json!({}))])
-            }
+            "session/set_mode" => with(Word::Other, vec![result(id, &json!({}))]),
             _ => with(Word::Other, vec![error(id, -32601, "not found")]),
         }
     }
@@ -105,7 +120,10 @@ impl Acp {
         update_of(&self.session, kind, update)
     }
 
-    fn message(&self, text: &str, whole: bool) -> Vec<String> {
+    fn message(&mut self, text: &str, whole: bool) -> Vec<String> {
+        if self.has_plugin() {
+            return self.message_of(&self.session.clone(), text, whole);
+        }
         let half = text.floor_char_boundary(text.len() / 2);
         let mut lines = Vec::new();
         for piece in [&text[..half], &text[half..]] {
@@ -117,6 +135,26 @@ impl Acp {
         // The model's figures come when it has answered.
         if whole {
             lines.push(self.update("usage_update", &json!({"used": 1, "size": 100})));
+        }
+        lines
+    }
+
+    /// Pieces of a message with an id, and the whole of it.
+    fn message_of(&mut self, session: &str, text: &str, whole: bool) -> Vec<String> {
+        self.messages += 1;
+        let id = format!("{session}:{}/0", self.messages);
+        let half = text.floor_char_boundary(text.len() / 2);
+        let pieces = [&text[..half], &text[half..]].into_iter();
+        let pieces = pieces.filter(|piece| !piece.is_empty()).map(|piece| {
+            let content = json!({"type": "text", "text": piece});
+            let update = json!({"messageId": id, "content": content});
+            update_of(session, "agent_message_chunk", &update)
+        });
+        let mut lines: Vec<_> = pieces.collect();
+        if whole {
+            let params =
+                json!({"sessionId": session, "messageId": id, "kind": "text", "text": text});
+            lines.push(own("message", &params));
         }
         lines
     }
@@ -171,7 +209,21 @@ impl Acp {
         json!({"jsonrpc": "2.0", "id": self.asked, "method": method, "params": params}).to_string()
     }
 
-    fn child(&self, text: &str) -> Vec<String> {
+    fn child(&mut self, text: &str) -> Vec<String> {
+        if self.has_plugin() {
+            let state = |state: &str| {
+                let parent = &self.session;
+                own(
+                    "child",
+                    &json!({"id": CHILD, "parent": parent, "state": state, "title": "do it"}),
+                )
+            };
+            let (begun, ended) = (state("running"), state("completed"));
+            let mut lines = vec![begun];
+            lines.extend(self.message_of(CHILD, text, true));
+            lines.push(ended);
+            return lines;
+        }
         let state = |state: Value| json!({"sessionId": CHILD, "title": "do it", "state": state});
         let content = json!({"type": "text", "text": text});
         let ended = json!({"state": "idle", "stopReason": "end_turn"});
@@ -230,6 +282,11 @@ impl Native for Acp {
             Tell::End(End::Interrupted) => self.end("cancelled"),
         }
     }
+}
+
+/// A notification of the plugin's own.
+fn own(what: &str, params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "method": format!("_astrabox/{what}"), "params": params}).to_string()
 }
 
 fn update_of(session: &str, kind: &str, update: &Value) -> String {

@@ -13,17 +13,20 @@ pub enum Protocol {
     Acp,
     /// `pi --mode rpc`, as of Pi 1.6.0.
     Pi,
+    /// `dsh --profile acp` with the plugin of its engine, as of DeepSeek Harness 0.2.1rc2.
+    DeepseekHarness,
     /// The ACP server of Hermes Agent 0.19.0 in the host of its engine.
     Hermes,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Codex,
         Self::Claude,
         Self::Acp,
         Self::Pi,
+        Self::DeepseekHarness,
         Self::Hermes,
     ];
 
@@ -41,6 +44,7 @@ impl Protocol {
             Self::Claude => "claude",
             Self::Acp => "acp-agent",
             Self::Pi => "pi",
+            Self::DeepseekHarness => "dsh",
             Self::Hermes => "hermes",
         }
     }
@@ -52,7 +56,9 @@ impl Protocol {
             Self::Pi => "bin/node".to_owned(),
             // The first package that the host loads.
             Self::Hermes => "python/agent/__init__.py".to_owned(),
-            Self::Codex | Self::Claude | Self::Acp => format!("bin/{}", self.program()),
+            Self::Codex | Self::Claude | Self::Acp | Self::DeepseekHarness => {
+                format!("bin/{}", self.program())
+            }
         }
     }
 
@@ -64,6 +70,7 @@ impl Protocol {
             Self::Claude => "claude_code",
             Self::Acp => "acp",
             Self::Pi => "pi",
+            Self::DeepseekHarness => "deepseek_harness",
             Self::Hermes => "hermes",
         }
     }
@@ -83,6 +90,9 @@ pub fn state_file(protocol: Protocol, conversation: &str) -> String {
         Protocol::Acp => format!("{HOME}/{ACP_STATE}/{conversation}.jsonl"),
         Protocol::Pi => {
             format!("{HOME}/.pi/agent/sessions/--workspace--/{conversation}.jsonl")
+        }
+        Protocol::DeepseekHarness => {
+            format!("{HOME}/.dsh/sessions/--workspace--/{conversation}/session.v4.jsonl")
         }
         Protocol::Hermes => format!("{HOME}/.hermes/saved/{conversation}.md"),
     }

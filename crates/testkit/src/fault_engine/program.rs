@@ -51,7 +51,9 @@ pub async fn run<H: Host>(
     let nonce = host.nonce();
     let native: Box<dyn Native> = match protocol {
         Protocol::Codex => Box::new(Codex::new(quirk, nonce)),
-        Protocol::Acp | Protocol::Hermes => Box::new(Acp::new(protocol, quirk, nonce)),
+        Protocol::Acp | Protocol::Hermes | Protocol::DeepseekHarness => {
+            Box::new(Acp::new(protocol, quirk, nonce))
+        }
         Protocol::Claude => {
             let exists = |path: &str| host.exists(path);
             match Claude::new(quirk, nonce, arguments, &exists) {

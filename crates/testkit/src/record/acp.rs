@@ -12,7 +12,6 @@ use tokio::process::Command;
 use super::Error;
 use super::app_server::AppServer;
 use super::place::Place;
-use super::tape::Scrub;
 use crate::model::ScriptedModel;
 
 /// How long the model may take to come to a hold.
@@ -424,7 +423,7 @@ async fn play(
     let mut next = Some(scenario);
     while let Some(scenario) = next {
         let command = scenario.program.command(image, &place, model);
-        let scrub: Scrub = place.scrub(&image.join("bin/node"), model);
+        let scrub = place.scrub_image(image, model);
         let mut server = AppServer::open(scenario.name, command, scrub, true)?;
         let capabilities = json!({
             "fs": {"readTextFile": true, "writeTextFile": true},

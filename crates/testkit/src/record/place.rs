@@ -91,6 +91,18 @@ stream_max_retries = 1
         fs::rename(&kept, &state).map_err(failed())
     }
 
+    /// What of a recording depends on this machine, for programs that run out of an image.
+    pub(super) fn scrub_image(&self, image: &Path, model: &ScriptedModel) -> Scrub {
+        Scrub::new([
+            (self.root.path().display().to_string(), String::new()),
+            (
+                image.display().to_string(),
+                "/opt/astrabox/image".to_owned(),
+            ),
+            (model.base_url(), "http://127.0.0.1:4000".to_owned()),
+        ])
+    }
+
     /// What of a recording depends on this machine.
     pub(super) fn scrub(&self, program: &Path, model: &ScriptedModel) -> Scrub {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -18,7 +18,7 @@ pub use file::AUDIT_FILE;
 
 /// How many events may wait for the disk. Beyond it the sandboxes wait: a flood slows down its own source, and
 /// no decision goes unrecorded.
-const QUEUE: usize = 1024;
+const QUEUE: usize = 4096;
 
 /// How long more is waited for before the first event of a batch is written: to be woken for each would cost more than
 /// to write it.
@@ -166,14 +166,19 @@ impl AuditWriter {
             while let Some(event) = receiver.blocking_recv() {
                 append(&mut lines, &event);
                 gather();
-                // What has piled up meanwhile goes out in one write.
-                while lines.len() < 64 * 1024
-                    && let Ok(event) = receiver.try_recv()
-                {
-                    append(&mut lines, &event);
+                // Until the queue is empty: who waits for room in it is not to wait for more to come.
+                while !lines.is_empty() {
+                    while lines.len() < 64 * 1024
+                        && let Ok(event) = receiver.try_recv()
+                    {
+                        append(&mut lines, &event);
+                    }
+                    log.write(&lines);
+                    lines.clear();
+                    if let Ok(event) = receiver.try_recv() {
+                        append(&mut lines, &event);
+                    }
                 }
-                log.write(&lines);
-                lines.clear();
             }
         };
         let thread = std::thread::Builder::new()

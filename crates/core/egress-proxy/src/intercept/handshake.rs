@@ -51,7 +51,7 @@ impl Offer {
 
 /// How a client begins.
 enum Hello {
-    Tls(StartHandshake<ReadAhead>),
+    Tls(Box<StartHandshake<ReadAhead>>),
     /// Not with TLS, in a tunnel where it need not.
     Clear(Side<TcpStream>),
 }
@@ -71,7 +71,7 @@ pub(super) async fn handshake(
         Err(_) => return Err(End::Idle),
     };
     let start = match hello {
-        Hello::Tls(start) => start,
+        Hello::Tls(start) => *start,
         Hello::Clear(client) => return Ok(Session::Clear(client, upstream)),
     };
     let offer = match check(&start.client_hello(), &tunnel.destination.host) {
@@ -122,7 +122,7 @@ async fn hello(mut client: Side<TcpStream>, tunnel: &Tunnel<'_>) -> Result<Hello
     let client = ReadAhead::new(client.stream, client.buffer);
     LazyConfigAcceptor::new(Acceptor::default(), client)
         .await
-        .map(Hello::Tls)
+        .map(|start| Hello::Tls(Box::new(start)))
         .map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => End::Answered(Reason::NotTls),
             _ => End::Aborted,

@@ -106,7 +106,8 @@ async fn g1_an_echo_in_fields_chunks_and_trailers_is_the_upstreams_own() {
     )
     .await;
     let stand = stand_for(&root, &[("good.test", &upstream)]).await;
-    let (answer, mut client) = answered(&stand, &request("GET")).await;
+    let last = request("GET").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let (answer, mut client) = answered(&stand, &last).await;
     assert_eq!(answer.status, 500);
     assert!(answer.head.contains(&format!("set-cookie: k={CANARY}\r\n")));
     assert_eq!(answer.body, CANARY.as_bytes());

@@ -221,6 +221,16 @@ impl Owner {
         draft.commit.runtime.open_messages = Some(None);
         self.row.checkpoint = Some(checkpoint.text().to_owned());
         self.background = false;
+        if !runtime.cut_state.is_empty() {
+            let payload = EventPayload::DiagnosticRaw {
+                topic: "native_state_cut".to_owned(),
+                message: format!(
+                    "the last record of the conversation was not whole and is left out: {}",
+                    runtime.cut_state.join(", ")
+                ),
+            };
+            draft.event(None, payload);
+        }
         self.set_state(&mut draft, SessionState::Ready, None);
         self.commit(draft).await?;
         // A lost connection shows in the stream, which is read next.

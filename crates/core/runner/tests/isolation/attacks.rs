@@ -101,7 +101,7 @@ fn network_and_processes_are_out_of_reach() {
 fn sockets_are_out_of_reach() {
     let mut made = Plan::root().start();
     // As the control socket of the role is: a path of the host that is known.
-    let folder = made.plan.dir.path().join("run");
+    let folder = made.plan.dir.path().join("role");
     fs::create_dir(&folder).expect("a folder");
     let socket = folder.join("egress.sock");
     let listener = UnixListener::bind(&socket).expect("it listens");

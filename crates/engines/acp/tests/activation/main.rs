@@ -89,8 +89,11 @@ async fn say(client: &dyn EngineClient, text: &str) -> String {
     client.deliver(input).await.expect("it queues");
     let mut said = String::new();
     loop {
-        let next = tokio::time::timeout(Duration::from_secs(30), client.turn_events().next());
-        let step = next.await.expect("it comes").expect("it goes on");
+        let step = {
+            let mut steps = client.turn_events();
+            let next = tokio::time::timeout(Duration::from_secs(30), steps.next());
+            next.await.expect("it comes").expect("it goes on")
+        };
         let step = step.expect("it is connected");
         let mut ended = false;
         for emission in step.emissions {

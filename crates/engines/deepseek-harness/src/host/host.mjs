@@ -40,6 +40,7 @@ export function apply(ctx, config) {
 }
 
 const isChild = (session) => session.header.parentSession !== undefined;
+const isSaid = ({ type, text }) => (type === 'text' || type === 'reasoning') && text !== '';
 const textOf = (error) => String(error?.message ?? error);
 
 /** Standard input and output, line by line, with the profile behind it. */
@@ -261,7 +262,7 @@ function watchSessions(ctx, wire, told) {
     if (frame.type === 'start') {
       // What an attempt said that failed is said again by the next one.
       if (streams.get(id)?.failed === true) wire.tell('dropped', { sessionId: id });
-      return void streams.set(id, { attempt: frame.attemptId, blocks: [] });
+      return void streams.set(id, { attempt: frame.attemptId, said: false });
     }
     const stream = streams.get(id);
     if (stream === undefined) return;
@@ -271,13 +272,14 @@ function watchSessions(ctx, wire, told) {
       return;
     }
     const { chunk } = frame;
-    const kind = { 'text-delta': 'text', 'reasoning-delta': 'reasoning' }[chunk.type];
-    if (kind === undefined || chunk.text === '') return;
     const messageId = `${stream.attempt}/${chunk.index}`;
-    if (!stream.blocks.some((block) => block.messageId === messageId)) {
-      stream.blocks.push({ kind, messageId, index: chunk.index });
+    if (chunk.type === 'block-end' && isSaid(chunk.block)) {
+      stream.said = true;
+      wire.tell('message', { sessionId: id, messageId, kind: chunk.block.type, text: chunk.block.text });
     }
-    const sessionUpdate = kind === 'text' ? 'agent_message_chunk' : 'agent_thought_chunk';
+    const sessionUpdate = { 'text-delta': 'agent_message_chunk', 'reasoning-delta': 'agent_thought_chunk' }[chunk.type];
+    if (sessionUpdate === undefined || chunk.text === '') return;
+    stream.said = true;
     wire.update(id, { sessionUpdate, messageId, content: { type: 'text', text: chunk.text } });
   });
   const logged = sessionEvents(wire, told, streams);
@@ -306,17 +308,12 @@ function sessionEvents(wire, told, streams) {
       streams.delete(session.id);
       if (!isChild(session) && told.ownTurn !== undefined) told.ownTurn.reason = reason;
     },
-    'assistant/message': (session, { message, usage, interrupted }) => {
+    'assistant/message': (session, { message, usage }) => {
       if (!isChild(session)) told.count(usage);
-      // What was said of an interrupted message is all that was told in pieces.
-      if (interrupted === true) return;
-      const blocks = (streams.get(session.id)?.blocks ?? []).sort((one, other) => one.index - other.index);
-      const said = ({ type, text }) => (type === 'text' || type === 'reasoning') && text !== '';
-      for (const { type, text } of message.content.filter(said)) {
-        const at = blocks.findIndex(({ kind }) => kind === type);
-        // A model that does not stream says it at once.
-        const messageId = at < 0 ? `${message.id}/${told.whole++}` : blocks.splice(at, 1)[0].messageId;
-        wire.tell('message', { sessionId: session.id, messageId, kind: type, text });
+      // A model that does not stream says it at once.
+      if (streams.get(session.id)?.said === true) return;
+      for (const { type, text } of message.content.filter(isSaid)) {
+        wire.tell('message', { sessionId: session.id, messageId: `${message.id}/${told.whole++}`, kind: type, text });
       }
     },
     'tool/call': (session, { callId, name: title, arguments: given }) => {

@@ -9,7 +9,7 @@ use astrabox_types::InteractionAnswer;
 use serde_json::{Value, json};
 
 use super::driver;
-use crate::dialect::DshDialect;
+use crate::protocol::DshDialect;
 
 fn tell(driver: &mut Driver<DshDialect>, what: &str, mut params: Value) {
     if params.get("sessionId").is_none() {
@@ -122,8 +122,8 @@ fn a_turn_that_nobody_asked_for_begins_and_ends_by_the_programs_word() {
     expect_test::expect![[r#"
         background opened
         delta text/@1.1 @0 "noted"
-        text/@1.1: Text "noted"
         usage/@1.2: in=10 cached=0 out=2 reasoning=0 +
+        text/@1.1: Text "noted"
         END completed in=10 cached=0 out=2 reasoning=0
         background closed"#]]
     .assert_eq(&driver.told().join("\n"));

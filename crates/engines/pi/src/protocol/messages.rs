@@ -131,7 +131,8 @@ impl PiProtocol {
                     }
                 }
             }
-            self.stream.clear();
+            // What was heard of a message that was broken off stays, also where the message leaves it out.
+            self.settle_stream(cut, effects);
         }
         // After an error the text waits: the model may be asked again, and then says it anew.
         if let Some(turn) = &mut self.turn {

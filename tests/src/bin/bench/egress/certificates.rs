@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
 use rustls::pki_types::pem::PemObject as _;
@@ -32,6 +32,10 @@ pub(super) fn make(folder: &Path) -> Result<()> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    // OpenSSL takes a certificate whose issuer is called as its subject for one that signed itself.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "bench root");
     let root = params.self_signed(&key)?;
     let issuer = Issuer::new(params, key);
     let key = KeyPair::generate()?;

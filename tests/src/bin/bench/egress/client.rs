@@ -120,16 +120,17 @@ impl Connection {
         let Head { end, read } = self.head().await?;
         let mut got = self.buffer[end..read].to_vec();
         let mut age = None;
-        while !got.ends_with(b"0\r\n\r\n") {
+        loop {
             if age.is_none() {
                 age = stamp(&got).map(|then| now().saturating_sub(then));
+            }
+            if got.ends_with(b"0\r\n\r\n") {
+                break;
             }
             let more = self.stream.read_buf(&mut got).await?;
             ensure!(more > 0, "a stream without its end");
         }
-        Ok(Duration::from_nanos(
-            age.context("no event came by itself")?,
-        ))
+        Ok(Duration::from_nanos(age.context("no event came")?))
     }
 
     /// Reads an answer of so many bytes; how long it takes.

@@ -197,6 +197,22 @@ fn a_dialog_outside_of_a_turn_is_dismissed() {
 }
 
 #[test]
+fn a_command_that_asks_has_its_input() {
+    let mut driver = Driver::bound();
+    driver.deliver(1).expect("it is taken");
+    driver.asks("d", "confirm", json!({"title": "Sure?"}));
+    let told = driver.told();
+    assert_eq!(told[0], "consumed 1");
+    assert!(told[1].starts_with("asks d"), "{told:?}");
+    driver.interrupt();
+    driver.answer_last("prompt", &json!({"disposition": "handled"}));
+    assert_eq!(
+        driver.told(),
+        ["withdraws d: the turn is stopped", "END interrupted"]
+    );
+}
+
+#[test]
 fn what_is_only_shown_is_kept() {
     let mut driver = Driver::bound();
     driver.asks("n", "notify", json!({"message": "hello"}));

@@ -131,6 +131,16 @@ fn a_turn_is_stopped_as_soon_as_the_program_works_on_it() {
 }
 
 #[test]
+fn what_was_heard_of_a_message_that_was_broken_off_stays() {
+    let mut driver = Driver::running();
+    driver.says(0, "half");
+    driver.message(&json!([]), "aborted");
+    driver.settles(true);
+    let told = driver.told().join("\n");
+    assert!(told.contains("Text \"half\" truncated"), "{told}");
+}
+
+#[test]
 fn an_error_of_the_model_fails_the_turn_and_what_was_said_stays() {
     let mut driver = Driver::running();
     driver.says(0, "half of it");
