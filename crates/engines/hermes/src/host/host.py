@@ -114,11 +114,16 @@ def save():
         save_beside()
 
 
+def database():
+    """The database as it is; never an empty one, which would take the place of the copy."""
+    return sqlite3.connect(f"{DATABASE.as_uri()}?mode=rw", uri=True, timeout=30)
+
+
 def save_database():
     SAVED.mkdir(mode=0o700, exist_ok=True)
     partial = SAVED / "state.db.partial"
     partial.unlink(missing_ok=True)
-    with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection:
+    with contextlib.closing(database()) as connection:
         connection.execute("VACUUM INTO ?", (str(partial),))
     os.replace(partial, SAVED / "state.db")
 
@@ -152,7 +157,7 @@ def adopt(session_id, model):
     if not DATABASE.exists():
         raise RequestError(LOST, "there is no stored conversation")
     try:
-        with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection, connection:
+        with contextlib.closing(database()) as connection, connection:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -175,7 +180,7 @@ def used():
     """What the conversation and its sub-agents have used, in ACP's words; a home has one conversation."""
     columns = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     sums = ", ".join(f"coalesce(sum({column}), 0)" for column in columns)
-    with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection:
+    with contextlib.closing(database()) as connection:
         fresh, output, read, written, thought = connection.execute(
             f"SELECT {sums} FROM sessions"
         ).fetchone()
@@ -428,7 +433,11 @@ def host_of(settings):
             await self.keep()
             if self.result.get("failed") and response.stop_reason != "cancelled":
                 raise RequestError(FAILED, self.result.get("error") or "the turn failed", self.result)
-            response.usage = usage()
+            try:
+                response.usage = usage()
+            except sqlite3.Error:
+                # Hermes' own numbers are those of the turn, not of the conversation.
+                response.usage = None
             response.field_meta = {"astrabox": self.result}
             return response
 
