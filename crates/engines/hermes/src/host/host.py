@@ -64,6 +64,9 @@ def prepare(settings):
                 place.with_name(place.name + log_of_another).unlink(missing_ok=True)
             shutil.copyfile(SAVED / name, place)
     config = settings["config"]
+    # Hermes reads this setting when its module is loaded, from here alone.
+    redact = config.get("security", {}).get("redact_secrets", True)
+    os.environ["HERMES_REDACT_SECRETS"] = str(redact).lower()
     with contextlib.suppress(OSError, ValueError):
         # What a person allowed for always.
         config.setdefault("command_allowlist", json.loads(ALLOWLIST.read_text()))
@@ -111,11 +114,16 @@ def save():
         save_beside()
 
 
+def database():
+    """The database as it is; never an empty one, which would take the place of the copy."""
+    return sqlite3.connect(f"{DATABASE.as_uri()}?mode=rw", uri=True, timeout=30)
+
+
 def save_database():
     SAVED.mkdir(mode=0o700, exist_ok=True)
     partial = SAVED / "state.db.partial"
     partial.unlink(missing_ok=True)
-    with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection:
+    with contextlib.closing(database()) as connection:
         connection.execute("VACUUM INTO ?", (str(partial),))
     os.replace(partial, SAVED / "state.db")
 
@@ -149,7 +157,7 @@ def adopt(session_id, model):
     if not DATABASE.exists():
         raise RequestError(LOST, "there is no stored conversation")
     try:
-        with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection, connection:
+        with contextlib.closing(database()) as connection, connection:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -172,7 +180,7 @@ def used():
     """What the conversation and its sub-agents have used, in ACP's words; a home has one conversation."""
     columns = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     sums = ", ".join(f"coalesce(sum({column}), 0)" for column in columns)
-    with contextlib.closing(sqlite3.connect(DATABASE, timeout=30)) as connection:
+    with contextlib.closing(database()) as connection:
         fresh, output, read, written, thought = connection.execute(
             f"SELECT {sums} FROM sessions"
         ).fetchone()
@@ -308,6 +316,20 @@ def close(agent, result):
         agent._flush_messages_to_session_db(messages)
 
 
+def without_stale(agent):
+    """Leaves out what requests of earlier turns still say: Hermes gives up on a stream that it stops, and does not
+    close it."""
+    stale = set(threading.enumerate()) - {threading.current_thread()}
+    for name in ("stream_delta_callback", "reasoning_callback"):
+        tell = getattr(agent, name)
+
+        def told(text, tell=tell):
+            if tell and threading.current_thread() not in stale:
+                tell(text)
+
+        setattr(agent, name, told)
+
+
 class Told(logging.Filter):
     """Leaves out errors that are answers of ours."""
 
@@ -411,7 +433,11 @@ def host_of(settings):
             await self.keep()
             if self.result.get("failed") and response.stop_reason != "cancelled":
                 raise RequestError(FAILED, self.result.get("error") or "the turn failed", self.result)
-            response.usage = usage()
+            try:
+                response.usage = usage()
+            except sqlite3.Error:
+                # Hermes' own numbers are those of the turn, not of the conversation.
+                response.usage = None
             response.field_meta = {"astrabox": self.result}
             return response
 
@@ -431,8 +457,10 @@ def host_of(settings):
                 await self.client.ext_notification("astrabox/unsaved", {"message": str(error)})
 
         async def cancel(self, session_id, **request):
-            await super().cancel(session_id=session_id, **request)
-            self.give_up(lambda _: True)
+            # Nothing runs that could be stopped, and Hermes would stop what comes next.
+            if self.state().is_running:
+                await super().cancel(session_id=session_id, **request)
+                self.give_up(lambda _: True)
 
         def give_up(self, these):
             for future, run in list(self.waiting.items()):
@@ -467,6 +495,10 @@ def host_of(settings):
         def run(self, agent, run_conversation, *args, **kwargs):
             # Nobody would bring a detached sub-agent's result back into the conversation.
             declare_stateless_channel()
+            if not self.state().cancel_event.is_set():
+                # An earlier turn was told to stop when it had ended.
+                agent.clear_interrupt()
+            without_stale(agent)
             compactor = agent.context_compressor
             compactions = getattr(compactor, "compression_count", 0)
             told = {}
