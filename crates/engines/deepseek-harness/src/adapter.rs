@@ -16,9 +16,9 @@ use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::dialect::DshDialect;
 use crate::options::{DEFAULT_MODE, OPTION_BLOCKS, PERMISSION_MODES};
 use crate::plan::{Plan, PlannedFile, SESSION_FILE, SESSIONS, process_name, session_log};
+use crate::protocol::DshDialect;
 use crate::recipe;
 
 /// DeepSeek Harness, driven through `dsh --profile acp` with a plugin of ours.

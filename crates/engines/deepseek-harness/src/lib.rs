@@ -7,10 +7,10 @@
 //! is said here about the program was seen in `tests/recordings`, with DeepSeek Harness 0.2.1rc2.
 
 mod adapter;
-mod dialect;
 mod options;
 mod patch;
 mod plan;
+mod protocol;
 mod recipe;
 
 #[cfg(test)]

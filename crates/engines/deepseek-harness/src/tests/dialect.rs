@@ -9,7 +9,7 @@ use astrabox_types::InteractionAnswer;
 use serde_json::{Value, json};
 
 use super::driver;
-use crate::dialect::DshDialect;
+use crate::protocol::DshDialect;
 
 fn tell(driver: &mut Driver<DshDialect>, what: &str, mut params: Value) {
     if params.get("sessionId").is_none() {

@@ -5,7 +5,7 @@ use astrabox_acp_protocol::Settings;
 use astrabox_acp_protocol::harness::{Driver, SESSION};
 use serde_json::{Value, json};
 
-use crate::dialect::DshDialect;
+use crate::protocol::DshDialect;
 
 /// What the program answers to `initialize`.
 fn initialized() -> Value {
