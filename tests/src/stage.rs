@@ -77,9 +77,17 @@ pub struct Named {
     pub model_wire: &'static str,
     /// The directory below home that is its conversations.
     pub state_directory: &'static str,
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
+    pub quiet: bool,
 }
 
 impl Program {
+    /// Whether it asks the network for nothing but the model, and the model for nothing but the turn.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.named.as_ref().is_none_or(|named| named.quiet)
+    }
+
     /// An environment for it; name and limits are still to be given.
     #[must_use]
     pub fn environment(&self) -> v1::EnvironmentSpec {
@@ -138,6 +146,7 @@ pub const ACP_CLAUDE: Program = Program {
         ],
         model_wire: "anthropic_messages",
         state_directory: ".claude/projects",
+        quiet: true,
     }),
     lacks: &[],
     allow: "allow-once",
@@ -158,7 +167,6 @@ pub const ACP_CODEX: Program = Program {
             "/opt/astrabox/image/node_modules/@agentclientprotocol/codex-acp/dist/index.js",
         ],
         env: &[
-            ("CODEX_HOME", "${home}/.codex"),
             ("ASTRABOX_MODEL_KEY", "${model.key}"),
             ("MODEL_PROVIDER", "astrabox"),
             (
@@ -168,6 +176,8 @@ pub const ACP_CODEX: Program = Program {
         ],
         model_wire: "openai_responses",
         state_directory: ".codex/sessions",
+        // Codex asks for plugins before it reads that it shall not, and its adapter asks the model for a title.
+        quiet: false,
     }),
     // It asks only when the model wants to leave Codex's own sandbox, or to call a tool of an MCP server.
     lacks: &[EngineFeature::ToolApproval, EngineFeature::Question],
@@ -178,6 +188,7 @@ pub const ACP_CODEX: Program = Program {
     decline: "reject",
     decline_and_stop: "",
     process: "node",
+    call_is_saved: "grep -rqs function_call \"$HOME/.codex/sessions\"",
     ..CODEX
 };
 

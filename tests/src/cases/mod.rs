@@ -41,6 +41,8 @@ pub enum Need {
     Has(EngineFeature),
     /// It takes pictures.
     Pictures,
+    /// It asks the network for nothing but the model, and the model for nothing but the turn.
+    Quiet,
     /// Its engine brings it, so that `astrabox run` needs no environment.
     Brought,
     /// Its sub-agents outlive the turn that began them.
@@ -56,6 +58,7 @@ impl Case {
         self.needs.iter().all(|need| match need {
             Need::Has(feature) => capabilities.has(*feature) && !program.lacks.contains(feature),
             Need::Pictures => capabilities.input_content_types.contains(&"image"),
+            Need::Quiet => program.is_quiet(),
             Need::Brought => !capabilities.names_program,
             Need::BackgroundChild => !program.background_child.is_empty(),
             Need::BackgroundCommand => !program.background_command.is_empty(),
@@ -80,6 +83,9 @@ macro_rules! list {
 macro_rules! need {
     (Pictures) => {
         Need::Pictures
+    };
+    (Quiet) => {
+        Need::Quiet
     };
     (BackgroundChild) => {
         Need::BackgroundChild
@@ -112,7 +118,7 @@ pub fn all() -> Vec<Case> {
             a_killed_engine_fails_its_turn_and_the_session_goes_on [],
             a_prompt_of_200_kb_arrives_whole [],
             only_allowed_hosts_are_reached_from_inside [],
-            nothing_but_the_model_is_asked_for [];
+            nothing_but_the_model_is_asked_for [Quiet];
         approvals:
             a_second_client_allows_a_command [ToolApproval],
             a_declined_command_does_not_run_and_the_turn_goes_on [ToolApproval],

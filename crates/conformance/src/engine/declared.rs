@@ -218,6 +218,14 @@ async fn a_sandbox_can_be_asked_for_at_every_level(bench: &EngineBench) -> Check
 async fn the_startup_material_is_sane(bench: &EngineBench) -> Checked {
     let material = bench.adapter().startup_material_request();
     let state = material.native_state;
+    if state.directory.is_empty() {
+        let named = bench.adapter().capabilities().names_program;
+        check!(
+            named,
+            "the native state has no directory, and no environment gives one"
+        );
+        return Ok(());
+    }
     BoxPath::new(format!("{HOME}/{}", state.directory)).doing(format!(
         "the native state's directory {:?}",
         state.directory

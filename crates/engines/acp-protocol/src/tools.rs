@@ -1,5 +1,7 @@
 //! Tool calls and their results.
 
+use std::collections::BTreeMap;
+
 use astrabox_engine::line::Effects;
 use astrabox_types::{ChildRunId, DeltaChannel, Json};
 use serde_json::json;
@@ -144,17 +146,13 @@ impl Conversation {
         let name = call.name();
         // This update has the whole, where what is kept may be cut.
         let raw = update.fields;
-        let output = raw
-            .json("rawOutput")
-            .or(call.output)
-            .or_else(|| {
-                Some(call.shown)
-                    .filter(|shown| !shown.is_empty())
-                    .map(|shown| json_text(&shown))
-            })
-            .or_else(|| raw.json("content"))
-            .or(call.content)
-            .unwrap_or_else(|| json_text(""));
+        let output = output(
+            call.shown,
+            raw.json("rawOutput").or(call.output),
+            raw.json("content")
+                .filter(|content| !is_empty(content))
+                .or(call.content),
+        );
         effects.emit.speak_for(call.child.map(ChildRunId));
         effects
             .emit
@@ -262,6 +260,22 @@ impl OpenCall {
                 None => verbatim("{}"),
             },
         }
+    }
+}
+
+/// What a call gave: what its terminal showed, or the tool's own result. A result that is an object may leave out the
+/// text, as the exit code of codex-acp 2.6.0 does; it is told with the content then.
+fn output(shown: String, raw: Option<Json>, content: Option<Json>) -> Json {
+    if !shown.is_empty() {
+        return json_text(&shown);
+    }
+    match (raw, content) {
+        (Some(raw), Some(content)) if raw.text().starts_with('{') => {
+            let both = [("content", content), ("rawOutput", raw)];
+            Json::of(&BTreeMap::from(both)).expect("JSON under text keys is JSON")
+        }
+        (Some(one), _) | (None, Some(one)) => one,
+        (None, None) => json_text(""),
     }
 }
 

@@ -14,6 +14,8 @@ use crate::wire::{
     RpcError,
 };
 
+/// Why a turn failed whose input the program did not take.
+const REJECTED: &str = "input_rejected";
 /// How much of standard error an exit tells, bytes.
 const TOLD_STDERR: usize = 2 << 10;
 
@@ -64,6 +66,10 @@ impl<D: Dialect> AcpProtocol<D> {
         });
         if let (Ending::Interrupted, Err(error)) = (&ending, &answer) {
             conversation.note("stopped_with_error", error.text(), None, effects);
+        }
+        // What was not rejected was taken, whatever became of it.
+        if !matches!(&ending, Ending::Failed { reason, .. } if reason == REJECTED) {
+            conversation.consume(effects);
         }
         self.dialect.turn_ended();
         self.conversation.end_turn(&ending, usage, effects);
@@ -271,7 +277,7 @@ fn failed(error: &RpcError, stopping: bool) -> Ending {
         _ if stopping => return Ending::Interrupted,
         REQUEST_CANCELLED => return Ending::Interrupted,
         AUTH_REQUIRED => "auth_required",
-        INVALID_PARAMS | INVALID_REQUEST => "input_rejected",
+        INVALID_PARAMS | INVALID_REQUEST => REJECTED,
         _ => "engine_error",
     };
     Ending::failed(reason, error.text())

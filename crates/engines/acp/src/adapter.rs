@@ -14,9 +14,9 @@ use astrabox_engine::{
 use astrabox_types::{EngineFeature, SessionKind};
 use async_trait::async_trait;
 
-use crate::dialect::Any;
 use crate::options::OPTION_BLOCKS;
 use crate::plan::{Plan, model_use, process_name};
+use crate::protocol::Any;
 use crate::recipe;
 
 /// Any program that speaks the Agent Client Protocol on standard input and output.

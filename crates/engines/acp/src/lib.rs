@@ -5,9 +5,9 @@
 //! Everything said here about programs was seen in `tests/recordings`, with claude-agent-acp 0.101.0 and codex-acp 2.6.0.
 
 mod adapter;
-mod dialect;
 mod options;
 mod plan;
+mod protocol;
 mod recipe;
 #[cfg(test)]
 mod recordings;

@@ -109,7 +109,7 @@ fn a_session_without_a_program_is_refused() {
     let error = Plan::of(&context(None)).err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
     assert_eq!(
-        model_use(None).err().expect("too").kind(),
+        model_use(None).expect_err("too").kind(),
         ErrorKind::InvalidConfiguration
     );
 }

@@ -13,7 +13,7 @@ use expect_test::expect_file;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::dialect::Any;
+use crate::protocol::Any;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -105,6 +105,8 @@ fn config(context: &EngineStartupContext) -> Value {
         "model": {"supports_vision": true},
         // It installs language servers.
         "lsp": {"enabled": false},
+        // What looks like a key is a placeholder, and is there to be used.
+        "security": {"redact_secrets": false},
     });
     let owned = json!({
         "model": {

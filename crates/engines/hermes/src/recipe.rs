@@ -71,8 +71,17 @@ mod tests {
     #[test]
     fn what_only_one_version_of_python_loads_is_locked_for_each() {
         let all = requirements();
-        for name in ["pydantic-core", "cffi", "uvloop", "pyyaml", "pillow", "rpds-py"] {
-            let found = all.iter().find(|(pin, _)| pin.starts_with(&format!("{name}==")));
+        for name in [
+            "pydantic-core",
+            "cffi",
+            "uvloop",
+            "pyyaml",
+            "pillow",
+            "rpds-py",
+        ] {
+            let found = all
+                .iter()
+                .find(|(pin, _)| pin.starts_with(&format!("{name}==")));
             let (pin, hashes) = found.unwrap_or_else(|| panic!("{name} is locked"));
             assert_eq!(*hashes, 6, "{pin}: three Pythons, two architectures");
         }

@@ -461,7 +461,11 @@ fn settings(model: &ScriptedModel) -> Value {
             "curator": { "enabled": false },
             "lsp": { "enabled": false },
             "model_catalog": { "enabled": false },
-            "security": { "allow_lazy_installs": false, "tirith_enabled": false },
+            "security": {
+                "allow_lazy_installs": false,
+                "redact_secrets": false,
+                "tirith_enabled": false,
+            },
         },
     })
 }

@@ -78,6 +78,7 @@ fn an_input_waits_for_the_outcome_of_the_one_before() {
         ends,
         [
             "END completed",
+            "consumed 2",
             "END failed refusal: the model refused to go on",
             "consumed 3",
             "END completed"

@@ -177,6 +177,23 @@ fn a_call_is_told_once_its_input_is_known() {
 }
 
 #[test]
+fn a_result_that_leaves_out_the_text_is_told_with_it() {
+    let text = json!([{"type": "content", "content": {"type": "text", "text": "a"}}]);
+    for (raw, expected) in [
+        (json!("b"), r#""b""#),
+        (
+            json!({"exit_code": 0}),
+            r#"{"content":[{"content":{"text":"a","type":"text"},"type":"content"}],"rawOutput":{"exit_code":0}}"#,
+        ),
+    ] {
+        let mut driver = running();
+        let done = json!({"toolCallId": "c", "title": "x", "status": "completed", "content": text, "rawOutput": raw});
+        let told = calls(&mut driver, &[done]);
+        assert_eq!(told[1], format!("tool.result/c@1.2: x {expected} +"));
+    }
+}
+
+#[test]
 fn a_call_is_told_at_the_latest_when_it_runs_or_ends() {
     for (updates, expected) in [
         (

@@ -299,11 +299,12 @@ async def allowed_once():
 
 
 def close(agent, result):
-    """Ends a failed turn in the history with what was said of it. Hermes would send its prompt to the model
-    once more, in one message with the next."""
+    """Ends a turn that failed or was stopped in the history with what was said of it. Hermes would send its
+    prompt to the model once more, in one message with the next."""
     messages = result.get("messages") or []
     if messages and messages[-1].get("role") == "user":
-        messages.append({"role": "assistant", "content": result["final_response"] or "The turn failed."})
+        said = result["final_response"] or "The turn was stopped."
+        messages.append({"role": "assistant", "content": said})
         agent._flush_messages_to_session_db(messages)
 
 
@@ -475,7 +476,7 @@ def host_of(settings):
                 told = {new: result[old] for old, new in names.items() if result.get(old) is not None}
                 # An interrupted turn has none, and the server fails at that: the session would be stuck.
                 result["final_response"] = result.get("final_response") or ""
-                if told.get("failed"):
+                if told.get("failed") or result.get("interrupted"):
                     close(agent, result)
                 return result
             except Exception as error:

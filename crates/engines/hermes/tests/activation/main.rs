@@ -278,6 +278,7 @@ async fn the_configuration_names_the_model_and_no_secret() {
           },
           "security": {
             "allow_lazy_installs": false,
+            "redact_secrets": false,
             "tirith_enabled": false
           },
           "skills": {

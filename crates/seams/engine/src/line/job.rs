@@ -181,6 +181,17 @@ impl From<Error> for Stop {
     }
 }
 
+/// An error about a file, with the file's name.
+fn of(path: &BoxPath) -> impl FnOnce(Error) -> Stop {
+    move |error| match Stop::from(error) {
+        Stop::Undone(Undone { missing, message }) => Stop::Undone(Undone {
+            missing,
+            message: format!("`{path}`: {message}"),
+        }),
+        Stop::Detached => Stop::Detached,
+    }
+}
+
 impl From<Undone> for Stop {
     fn from(undone: Undone) -> Self {
         Self::Undone(undone)
@@ -206,7 +217,7 @@ async fn demand_inside(workload: &dyn Workload, path: &BoxPath) -> Result<(), St
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(of(&at)(error)),
         }
     }
     Ok(())
@@ -223,7 +234,10 @@ async fn read_text(
     let (mut text, mut offset, mut at) = (Vec::new(), 0, 1);
     let last = lines.map(|lines| first.saturating_add(lines));
     'reading: loop {
-        let chunk = workload.read_file(path, offset, CHUNK).await?;
+        let chunk = workload
+            .read_file(path, offset, CHUNK)
+            .await
+            .map_err(of(path))?;
         if chunk.is_empty() {
             break;
         }
@@ -252,7 +266,8 @@ async fn write_text(workload: &dyn Workload, path: &BoxPath, text: String) -> Re
     let content = Bytes::from(text);
     workload
         .write_file(path, content, WriteOptions::default())
-        .await?;
+        .await
+        .map_err(of(path))?;
     Ok(Done::Nothing)
 }
 

@@ -48,6 +48,14 @@ impl Dialect for Any {
         matches!(method, "auth/status_update" | "_auth/status_update")
     }
 
+    /// codex-acp 2.6.0 tells of a call of an MCP server's tool by its input alone.
+    fn tool_name(&self, call: &Fields<'_>) -> Option<String> {
+        let input = call.fields("rawInput");
+        let named = call.raw("name").is_some();
+        let (server, tool) = (input.text("server")?, input.text("tool")?);
+        (!named).then(|| format!("{server}.{tool}"))
+    }
+
     /// Most programs are told their model by a variable; one that offers it as an option is told here.
     fn opened(&mut self, result: &Fields<'_>) -> Result<Vec<Wish>, String> {
         let Some(model) = self.model.take() else {
