@@ -160,6 +160,7 @@ mod tests {
             INTERACTION_NOT_FOUND NotFound
             INTERACTION_CLOSED FailedPrecondition
             INTERACTION_ANSWER_INVALID InvalidArgument
+            CHILD_RUN_NOT_FOUND NotFound
             PERMISSION_MODE_UNKNOWN InvalidArgument
             CAPABILITY_UNAVAILABLE Unimplemented
             SANDBOX_NOT_FOUND NotFound
