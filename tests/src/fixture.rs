@@ -32,6 +32,8 @@ impl EngineFixture for FaultFixture {
             Deed::Hold => format!("SAY: holding {word}\nHOLD"),
             Deed::Die => format!("HALF: dying {word}\nSTDERR: a fault on purpose\nEXIT: 3"),
             Deed::Ask => format!("CALL: {word}\nASK"),
+            // It has no children.
+            Deed::Child if self.0 == Protocol::Pi => return None,
             Deed::Child => format!("CHILD: {word}"),
             Deed::Strange => format!("STRANGE: {word}"),
             Deed::Request => format!("REQUEST: {word}"),
@@ -41,7 +43,12 @@ impl EngineFixture for FaultFixture {
     fn native_state(&self, native_key: &str) -> Vec<(BoxPath, Bytes)> {
         let path = BoxPath::new(state_file(self.0, native_key));
         let path = path.expect("a native key is a plain name");
-        let record = format!("{{\"conversation\":\"{native_key}\"}}\n");
+        let record = match self.0 {
+            Protocol::Pi => format!(
+                "{{\"type\":\"session\",\"version\":3,\"id\":\"{native_key}\",\"cwd\":\"/workspace\"}}\n"
+            ),
+            _ => format!("{{\"conversation\":\"{native_key}\"}}\n"),
+        };
         vec![(path, record.into())]
     }
 }

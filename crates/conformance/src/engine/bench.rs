@@ -94,7 +94,12 @@ impl EngineBench {
                 description: String::new(),
                 environment_id: EnvironmentId::new(),
                 model: "spec-model".to_owned(),
-                system: "Be brief.".to_owned(),
+                // What a named program takes is its own affair.
+                system: if self.adapter.capabilities().names_program {
+                    String::new()
+                } else {
+                    "Be brief.".to_owned()
+                },
                 engine_options: BTreeMap::new(),
                 permission_mode: None,
                 repository: None,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use astrabox_engine::{EmissionKind, EngineClient, EngineManifest, InteractionDraft};
 use astrabox_types::{
-    ChildRunId, EventPayload, InteractionAnswer, PermissionLevel, Presentation, TurnOutcome,
+    ChildRunId, EngineFeature, EventPayload, InteractionAnswer, PermissionLevel, Presentation,
+    TurnOutcome,
 };
 
 use super::drive::{Drive, summary, terminals};
@@ -45,11 +46,27 @@ async fn powers_are_the_same_at_every_look(bench: &EngineBench) -> Checked {
         manifest,
         "the manifest"
     );
-    let modes = bench.adapter().capabilities().permission_modes;
+    let declared = bench.adapter().capabilities();
+    // A program that the environment names tells its modes itself.
     check!(
-        !manifest.permission_modes || !modes.is_empty(),
+        !manifest.permission_modes
+            || declared.names_program
+            || !declared.permission_modes.is_empty(),
         "modes can be changed, and none is declared"
     );
+    for (feature, power) in [
+        (EngineFeature::ToolApproval, manifest.interactions),
+        (EngineFeature::Question, manifest.interactions),
+        (EngineFeature::Decision, manifest.interactions),
+        (EngineFeature::ModeChange, manifest.permission_modes),
+        (EngineFeature::ChildRunStop, manifest.child_run_control),
+    ] {
+        check!(
+            power || !declared.has(feature),
+            "`{}` is declared, and there is no such power",
+            feature.as_str()
+        );
+    }
     if let Some(info) = session.client.server_info() {
         let version = bench.adapter().capabilities().program_version;
         let program = info.program();

@@ -22,7 +22,7 @@ pub(crate) struct Serving {
     /// What the environment of commands begins with.
     env: BTreeMap<String, String>,
     /// The commands that are kept, by the names that the program knows.
-    terminals: BTreeMap<String, Terminal>,
+    terminals: BTreeMap<String, Shell>,
     /// Counts the commands.
     made: u64,
     /// What is being done, by job: the program's id of its request, verbatim, and what it wants.
@@ -32,7 +32,7 @@ pub(crate) struct Serving {
 /// A command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Terminal {
+struct Shell {
     /// How much of its output is kept, bytes.
     limit: u64,
 }
@@ -130,7 +130,7 @@ impl Serving {
         let (process, output) = names(&format!("terminal-{born}-{}", self.made))?;
         let limit = params.number("outputByteLimit").unwrap_or(LONGEST_TEXT);
         self.terminals
-            .insert(process.as_str().to_owned(), Terminal { limit });
+            .insert(process.as_str().to_owned(), Shell { limit });
         let wanted = Wanted::Terminal(process.as_str().to_owned());
         let command = std::iter::once(command).chain(params.texts("args"));
         let work = Work::Start {
@@ -143,7 +143,7 @@ impl Serving {
         Ok((work, wanted))
     }
 
-    fn terminal(&self, params: &Fields<'_>) -> Result<(ProcessName, BoxPath, Terminal), Refused> {
+    fn terminal(&self, params: &Fields<'_>) -> Result<(ProcessName, BoxPath, Shell), Refused> {
         let id = params.text("terminalId").unwrap_or_default();
         let Some(terminal) = self.terminals.get(&id) else {
             return Err(Refused(RESOURCE_NOT_FOUND, format!("no terminal `{id}`")));

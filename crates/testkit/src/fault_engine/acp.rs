@@ -78,12 +78,16 @@ impl Acp {
     /// The answer to the opening of a conversation.
     fn opened(&self) -> Value {
         let mut opened = json!({"sessionId": self.session});
-        let modes = match self.protocol {
-            Protocol::Hermes => ["default", "accept_edits", "dont_ask"],
-            Protocol::DeepseekHarness => ["workspace-write", "danger-full-access", "ask"],
+        // The first is the one that it begins with.
+        let modes: &[&str] = match self.protocol {
+            Protocol::Hermes => &["default", "accept_edits", "dont_ask"],
+            Protocol::DeepseekHarness => {
+                &["workspace-write", "read-only", "danger-full-access", "ask"]
+            }
             _ => return opened,
         };
-        let known = modes.map(|mode| json!({"id": mode, "name": mode}));
+        let known = modes.iter().map(|mode| json!({"id": mode, "name": mode}));
+        let known: Vec<_> = known.collect();
         opened["modes"] = json!({"currentModeId": modes[0], "availableModes": known});
         opened
     }
