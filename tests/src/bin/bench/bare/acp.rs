@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use astrabox_testkit::model::ScriptedModel;
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -96,12 +96,19 @@ fn hermes(root: &Path, place: &Place, model: &ScriptedModel) -> Result<Command> 
         "lsp": {"enabled": false},
     });
     fs::write(home.join("config.yaml"), config.to_string())?;
+    // A copy: in a sandbox its packages cannot be written to, and here it adds certificates to one of them.
+    let packages = place.home().join("python");
+    let copied = std::process::Command::new("cp")
+        .args(["-r", "--"])
+        .args([&root.join("python"), &packages])
+        .status()?;
+    ensure!(copied.success(), "the packages of Hermes are not copied");
     let mut command = Command::new("/usr/bin/python3");
     command
         .args(["-P", "-s", "-B", "-c"])
         .arg("import sys; from acp_adapter.entry import main; sys.exit(main())")
         .env_clear()
-        .env("PYTHONPATH", root.join("python"))
+        .env("PYTHONPATH", packages)
         .env("HERMES_HOME", home)
         .env("HERMES_DISABLE_LAZY_INSTALLS", "1")
         .env("TIRITH_ENABLED", "false")
