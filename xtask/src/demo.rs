@@ -27,8 +27,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let has_key = std::env::var_os(KEY).is_some_and(|value| !value.is_empty());
     let brain = Brain::of(args.model, has_key)?;
-    // The binaries and the image, by the same steps as for the tests.
-    let context = test::prepare(&["image"], Mode::Local)?;
+    // The runner and the binaries, by the same steps as for the tests; of the images only the one that is shown.
+    let context = test::prepare(&["runner", "bins"], Mode::Local)?;
+    let mut image = Command::new(context.target.join("debug/astrabox"));
+    image.args(["image", "build", "codex"]);
+    context.prepare(&mut image);
+    ensure!(image.status()?.success(), "the Codex image is not built");
     let scratch = Scratch::new()?;
     let programs = Programs {
         folder: context.target.join("debug"),
